@@ -1,0 +1,1 @@
+"""Loop primitives every shell uses: tasks, mailbox, every, backoff, closing."""

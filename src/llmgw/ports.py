@@ -1,0 +1,397 @@
+"""The Protocols through which shells reach what is outside them: sockets, streams, processes, clocks.
+
+Laws: shells import these and never an adapter; an adapter (net, host, store) implements them and
+never imports a shell; the simulator implements them again. Each port has one contract suite, run
+against every implementation. Errors a port may raise are defined beside it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+# ---------------------------------------------------------------- time
+
+
+class Clock(Protocol):
+    """Wall time. Durations come from the running loop's `time()`, never from here."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+# ---------------------------------------------------------------- HTTP, the data plane
+
+HeaderList = Sequence[tuple[bytes, bytes]]
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """The head of one request, already checked against the gaps of the parser (host, framing, limits)."""
+
+    method: str
+    target: bytes  # exactly as received: path and query; what is authorised is what is routed
+    headers: tuple[tuple[bytes, bytes], ...]  # names lower-cased, order and duplicates kept
+    peer: str  # the other end's IP address, from the socket
+    keep_alive: bool
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a lower-case header name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+class BodyTooLarge(Exception):
+    """The request body is longer than the limit given to `read_body` (413)."""
+
+
+class BodyTooSlow(Exception):
+    """The request body did not arrive at the minimum rate (408)."""
+
+
+class Exchange(Protocol):
+    """One request and its answer on the client listener.
+
+    The handler runs as one task per request. When the client goes away that task is cancelled, which
+    is how an upstream is cancelled at once. Exactly one of `respond` or `start … finish|abort` ends it;
+    a handler that returns without ending it, or raises, makes the server answer 500 or abort.
+    """
+
+    @property
+    def head(self) -> RequestHead: ...
+
+    async def read_body(self, limit: int) -> bytes:
+        """The whole body, at most `limit` bytes. Raises `BodyTooLarge` or `BodyTooSlow`."""
+        ...
+
+    def respond(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """Send a whole answer; adds content-length, date and connection."""
+        ...
+
+    def start(self, status: int, headers: HeaderList) -> None:
+        """Send the head of a streamed answer (chunked; until close on HTTP/1.0)."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send one piece of a streamed answer at once. Never blocks; see `watch_pressure`."""
+        ...
+
+    def watch_pressure(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Call `pause` when the client reads slower than we write (bounded buffer), `resume` after."""
+        ...
+
+    def finish(self) -> None:
+        """End a streamed answer with its terminator; a clean end."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection without the terminator, so that no client takes it for a clean end."""
+        ...
+
+
+ExchangeHandler = Callable[[Exchange], Awaitable[None]]
+
+
+class Serving(Protocol):
+    """A client listener that was opened; `address` is the one it really has (port 0 resolved)."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def in_flight(self) -> int:
+        """Exchanges whose handler has not returned."""
+        ...
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket and idle connections; exchanges in progress go on, then close."""
+        ...
+
+    async def drained(self, bound: float) -> bool:
+        """Wait at most `bound` seconds for every exchange to end; whether they did."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop at once: cancel every handler, abort every connection. Never raises."""
+        ...
+
+
+class ExchangeListener(Protocol):
+    """Opens client listeners; each request runs `handler` as its own task."""
+
+    async def serve(self, address: str, handler: ExchangeHandler) -> Serving:
+        """`address` is `host:port` (`[::]:8080` for IPv6). Raises `OSError`; SO_REUSEPORT is always set."""
+        ...
+
+
+class HttpTimeouts(msgspec.Struct, frozen=True):
+    """Seconds. `first_byte` runs from the request sent to the response head, `idle` between pieces."""
+
+    connect: float = 2.0
+    first_byte: float = 600.0
+    idle: float = 300.0
+    total: float = 3600.0
+
+
+class Stage(Enum):
+    """How far an upstream exchange had come when it broke; decides whether a retry is safe."""
+
+    CONNECT = "connect"  # nothing was sent
+    HEAD = "head"  # sent; no complete response head received
+    BODY = "body"  # the response head was complete; the body was not
+
+
+class UpstreamBroke(Exception):
+    """An upstream exchange that did not end as HTTP says it must.
+
+    `timed_out` tells silence from a broken connection. `reason` is one short line for logs.
+    """
+
+    def __init__(self, stage: Stage, reason: str, *, timed_out: bool = False) -> None:
+        super().__init__(f"{stage.value}: {reason}")
+        self.stage = stage
+        self.reason = reason
+        self.timed_out = timed_out
+
+
+class UpstreamRequest(msgspec.Struct, frozen=True):
+    """One request to an engine. `headers` hold no hop-by-hop names; host and length are added."""
+
+    host: str
+    port: int
+    method: str
+    target: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    timeouts: HttpTimeouts = HttpTimeouts()
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A whole answer, for probes and scrapes."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+class UpstreamResponse(Protocol):
+    """A response whose head has arrived. Always closed by `async with`."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]: ...
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body. Raises `UpstreamBroke`, also (stage BODY) when it is longer than `limit`."""
+        ...
+
+    async def stream(self, sink: Callable[[bytes], None]) -> None:
+        """Give each piece to `sink` as it arrives, in the protocol's callback (no task, no wake-up a piece).
+
+        Returns at the clean end of the message; raises `UpstreamBroke` otherwise, or what `sink` raised.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Stop reading from the engine (back-pressure); the idle timeout does not run while paused."""
+        ...
+
+    def resume(self) -> None: ...
+
+    async def __aenter__(self) -> "UpstreamResponse": ...
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Return the connection to the pool after a clean end, else close it (which cancels the engine)."""
+        ...
+
+
+class Upstream(Protocol):
+    """A pool of connections to engines."""
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Send, and wait for the response head. Raises `UpstreamBroke`.
+
+        A reused connection that dies at once with nothing received is replaced by a fresh one, once.
+        """
+        ...
+
+    async def fetch(self, request: UpstreamRequest, limit: int) -> Fetched:
+        """Send, and read the whole answer of at most `limit` bytes. Raises `UpstreamBroke`."""
+        ...
+
+    def close_idle(self, host: str, port: int) -> None:
+        """Forget pooled connections to an address that was withdrawn."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+# ---------------------------------------------------------------- message streams
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Who is at the other end of a stream. Without TLS the certificate fields are `None`."""
+
+    address: str
+    name: str | None = None  # certificate CN
+    role: str | None = None  # agent, router or server, from the certificate
+    pid: int | None = None  # of a process on the same machine (Unix socket peer credentials)
+
+
+class StreamClosed(Exception):
+    """The other end closed, refused, or the connection broke; `reason` is what it said, if anything."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason or "closed")
+        self.reason = reason
+
+
+class MessageStream(Protocol):
+    """A bidirectional stream of whole messages (bytes), in order; agents and routers speak over it."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+    async def send(self, message: bytes) -> None:
+        """Raises `StreamClosed`. Waits while the peer does not read (bounded buffer)."""
+        ...
+
+    async def receive(self) -> bytes:
+        """The next message. Raises `StreamClosed`."""
+        ...
+
+    async def close(self, reason: str = "") -> None:
+        """Close; `reason` (at most 120 bytes) reaches the other end. Never raises."""
+        ...
+
+
+StreamHandler = Callable[[MessageStream], Awaitable[None]]
+
+
+class Dialer(Protocol):
+    """Opens message streams."""
+
+    async def dial(self, address: str, path: str, *, within: float = 5.0) -> MessageStream:
+        """Open the stream `path` (`/agent`, `/watch`) at `address`: `host:port` or `unix:/path`.
+
+        Gives up after `within` seconds. Raises `StreamClosed` with what went wrong.
+        """
+        ...
+
+
+class Listening(Protocol):
+    """A listener that was opened; `address` is the one it really has (port 0 resolved)."""
+
+    @property
+    def address(self) -> str: ...
+
+    async def aclose(self) -> None: ...
+
+
+class StreamListener(Protocol):
+    """Opens listeners for message streams; each accepted stream runs its handler as its own task."""
+
+    async def listen(self, address: str, handlers: Mapping[str, StreamHandler]) -> Listening:
+        """One listener for several kinds of stream, told apart by path (`/agent`, `/watch`).
+
+        `address` is `host:port` or `unix:/path`. Raises `OSError`. A stream is closed when its handler
+        returns; a handler that raises closes it with the reason `internal error`.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- processes on a node
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """Identity of a process: a pid alone may be reused (A14)."""
+
+    boot_id: str
+    pid: int
+    start_time: int  # clock ticks since boot, /proc/PID/stat field 22
+
+
+class SpawnSpec(msgspec.Struct, frozen=True):
+    """A process to start, in its own process group, output appended to `log_path`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]  # the whole environment, marker included
+    log_path: str
+    cwd: str | None = None
+
+
+class SpawnFailed(Exception):
+    """The process could not be started; the text is the operating system's reason."""
+
+
+class ProcessHandle(Protocol):
+    """A process we started or adopted."""
+
+    @property
+    def identity(self) -> ProcessId: ...
+
+    async def wait(self) -> int | None:
+        """Exit status (negative: signal); `None` when it was adopted and the status is not ours to know."""
+        ...
+
+    def signal_group(self, signum: int) -> None:
+        """Signal its process group; no error when it is gone."""
+        ...
+
+
+class Processes(Protocol):
+    """Starts, finds and signals processes on this node."""
+
+    async def spawn(self, spec: SpawnSpec) -> ProcessHandle:
+        """Raises `SpawnFailed`."""
+        ...
+
+    def adopt(self, identity: ProcessId) -> ProcessHandle | None:
+        """A handle on a process that is alive with exactly this identity (zombies are dead)."""
+        ...
+
+    def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
+        """Every live process whose environment holds all of these variables."""
+        ...
+
+    def kill(self, identity: ProcessId, signum: int) -> None:
+        """Signal one process if it still has this identity."""
+        ...
+
+    def boot_id(self) -> str: ...
+
+
+# ---------------------------------------------------------------- files of a role
+
+
+class StateFiles(Protocol):
+    """Small files under a role's state directory; written whole (temporary name, fsync, rename), mode 0600."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, data: bytes) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def names(self, prefix: str) -> list[str]: ...
+
+    def path(self, name: str) -> str:
+        """Absolute path of a state file, for a process that must be told where it is."""
+        ...
+
+
+class LoopOwner(Protocol):
+    """What a running role offers to the one that started it."""
+
+    async def run(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+AsyncTask = asyncio.Task[None]
