@@ -24,6 +24,7 @@ class Mailbox(Generic[T]):
         self._items: deque[T] = deque()
         self._consumer: asyncio.Future[None] | None = None
         self._senders: deque[asyncio.Future[None]] = deque()
+        self._granted = 0  # room given to senders that were woken and have not run yet
         self._closed = False
 
     def __len__(self) -> int:
@@ -33,30 +34,18 @@ class Mailbox(Generic[T]):
         """Put without waiting; False when the box is full or senders wait already. Raises `MailboxClosed`."""
         if self._closed:
             raise MailboxClosed
-        if len(self._items) >= self._capacity or self._senders:
+        if not self._has_room():
             return False
         self._accept(item)
         return True
 
     async def put(self, item: T) -> None:
         """Put, waiting in turn for room. Raises `MailboxClosed`, also when closed while waiting."""
-        while not self._closed and (len(self._items) >= self._capacity or self._senders):
-            turn = asyncio.get_running_loop().create_future()
-            self._senders.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn in self._senders:
-                    self._senders.remove(turn)
-                else:
-                    self._admit_next()  # our turn had come: hand it on
-                raise
-            if len(self._items) < self._capacity:
-                break  # woken in turn: later senders still queued do not count against us
+        if not self._closed and not self._has_room():
+            await self._turn()
         if self._closed:
             raise MailboxClosed
         self._accept(item)
-        self._admit_next()
 
     async def get(self) -> T:
         """The next message. Raises `MailboxClosed` once closed and empty. Safe to cancel."""
@@ -70,24 +59,38 @@ class Mailbox(Generic[T]):
             finally:
                 self._consumer = None
         item = self._items.popleft()
-        self._admit_next()
+        self._admit()
         return item
 
     def take_all(self) -> list[T]:
         """Every message that is there now, oldest first; does not wait."""
         taken = list(self._items)
         self._items.clear()
-        self._admit_next()
+        self._admit()
         return taken
 
     def close(self) -> None:
         """Refuse new messages; what was accepted can still be got. Idempotent."""
         self._closed = True
         self._wake_consumer()
-        for turn in self._senders:
-            if not turn.done():
-                turn.set_result(None)
-        self._senders.clear()
+        self._admit()
+
+    async def _turn(self) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._senders.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._senders.remove(turn)
+            else:
+                self._granted -= 1
+                self._admit()
+            raise
+        self._granted -= 1
+
+    def _has_room(self) -> bool:
+        return len(self._items) + self._granted < self._capacity
 
     def _accept(self, item: T) -> None:
         self._items.append(item)
@@ -97,11 +100,7 @@ class Mailbox(Generic[T]):
         if self._consumer is not None and not self._consumer.done():
             self._consumer.set_result(None)
 
-    def _admit_next(self) -> None:
-        if len(self._items) >= self._capacity:
-            return
-        while self._senders:
-            turn = self._senders.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def _admit(self) -> None:
+        while self._senders and (self._closed or self._has_room()):
+            self._granted += 1
+            self._senders.popleft().set_result(None)

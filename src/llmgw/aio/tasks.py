@@ -21,7 +21,7 @@ _LOG = logging.getLogger("llmgw.tasks")
 
 def report_to_log(what: str, failure: BaseException) -> None:
     """Write a failure with its traceback to the log; what happens to failures unless told otherwise."""
-    _LOG.error("%s failed: %s", what, failure or type(failure).__name__, exc_info=failure)
+    _LOG.error("%s failed: %s", what, str(failure) or type(failure).__name__, exc_info=failure)
 
 
 class Tasks:
@@ -95,7 +95,7 @@ async def outcome(work: Awaitable[T]) -> T | Failed:
     """What `work` returned, or the `Exception` it raised as a value; cancellation passes through."""
     try:
         return await work
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001  the one place that may
         return Failed(failure)
 
 
@@ -103,5 +103,5 @@ def outcome_of(work: Callable[[], T]) -> T | Failed:
     """The same for a plain call: for callbacks given by others, which must not break their caller."""
     try:
         return work()
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001  the one place that may
         return Failed(failure)
