@@ -6,11 +6,15 @@ against every implementation. Errors a port may raise are defined beside it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
 import msgspec
+
+from llmgw.core.inventory import OperatorMark
+from llmgw.wire.admin_v1 import EventRow, Explanation, ModelRow, NodeRow, ReplicaRow, RouterRow, Status
+from llmgw.wire.watch_v1 import KeyEntry, UsageRow
 
 # ---------------------------------------------------------------- time
 
@@ -395,3 +399,141 @@ class LoopOwner(Protocol):
 
 
 AsyncTask = asyncio.Task[None]
+
+
+# ---------------------------------------------------------------- the store
+
+
+class StoreUnavailable(Exception):
+    """The database could not be reached or did not answer in time. Never evidence about who leads (H2)."""
+
+
+class LeaseOwner(msgspec.Struct, frozen=True):
+    """Who asks for the lease: random per process, with the process's identity for same-host takeover."""
+
+    owner: str
+    boot_id: str
+    pid: int
+    start_time: int
+    address: str | None = None  # where this server's agent listener is, for standbys to point at
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The lease row after an attempt. `held` tells whether the asker holds it; `term` grows with each holder."""
+
+    held: bool
+    term: int
+    holder: LeaseOwner
+    expires_in_s: float  # by the database's clock
+
+
+class LeaseStore(Protocol):
+    """The lease (H1): taken and renewed by one statement, judged by the database's clock."""
+
+    async def cluster_id(self) -> str:
+        """Written with the first migration."""
+        ...
+
+    async def take(self, owner: LeaseOwner, duration_s: float) -> Lease:
+        """Take it when free, expired, or held by a dead process of this host; renew it when ours."""
+        ...
+
+    async def raise_term(self, owner: LeaseOwner, above: int) -> Lease:
+        """Make the term `above + 1`, only while `owner` holds the lease (H2)."""
+        ...
+
+    async def release(self, owner: LeaseOwner) -> None:
+        """Give it up, if it is ours."""
+        ...
+
+
+class RosterRow(msgspec.Struct, frozen=True):
+    """A node that was seen once, with the operator's mark."""
+
+    node_id: str
+    mark: OperatorMark
+    address: str | None = None
+
+
+class RosterStore(Protocol):
+    """The stored roster of nodes and their marks (I2, R10)."""
+
+    async def roster(self) -> tuple[RosterRow, ...]: ...
+
+    async def remember_node(self, node_id: str, address: str | None) -> None: ...
+
+    async def set_mark(self, node_id: str, mark: OperatorMark) -> None: ...
+
+    async def forget_node(self, node_id: str) -> None: ...
+
+
+class KeyStore(Protocol):
+    """What routers must know of API keys, and the revision that changes with any of it (G17)."""
+
+    async def key_revision(self) -> int: ...
+
+    async def keys(self) -> tuple[KeyEntry, ...]: ...
+
+
+class LedgerStore(Protocol):
+    """Where usage rows and events end up."""
+
+    async def add_usage(self, rows: Sequence[UsageRow]) -> None:
+        """Idempotent by request id: a batch sent twice is stored once."""
+        ...
+
+    async def add_events(self, events: Sequence[EventRow]) -> None: ...
+
+    async def events(self, limit: int, model: str | None, node: str | None) -> tuple[EventRow, ...]: ...
+
+
+class ControlStore(LeaseStore, RosterStore, KeyStore, LedgerStore, Protocol):
+    """All the control plane needs of the store."""
+
+
+# ---------------------------------------------------------------- the control plane, as its pages see it
+
+
+class AdminRefused(Exception):
+    """An admin request that cannot be done: `code` for programs, the text for a person; a 4xx status."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+
+
+class LogFollower(Protocol):
+    """Lines of an engine's log as they come; `async for`."""
+
+    def __aiter__(self) -> AsyncIterator[str]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class ClusterAdmin(Protocol):
+    """What the admin API and the dashboard may ask of the control plane; answers are values."""
+
+    def status(self) -> Status: ...
+
+    def nodes(self) -> tuple[NodeRow, ...]: ...
+
+    def replicas(self) -> tuple[ReplicaRow, ...]: ...
+
+    def models(self) -> tuple[ModelRow, ...]: ...
+
+    def routers(self) -> tuple[RouterRow, ...]: ...
+
+    async def explain(self, model: str) -> Explanation:
+        """Raises `AdminRefused` (404) for an unknown model."""
+        ...
+
+    async def events(self, limit: int, model: str | None, node: str | None) -> tuple[EventRow, ...]: ...
+
+    async def set_mark(self, node: str, mark: OperatorMark) -> NodeRow:
+        """Raises `AdminRefused` (404) for an unknown node."""
+        ...
+
+    async def logs(self, replica: str, rank: int, lines: int, follow: bool) -> LogFollower:
+        """Raises `AdminRefused`: 404 unknown replica, 503 when its node is not connected."""
+        ...
