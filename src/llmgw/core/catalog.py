@@ -5,6 +5,8 @@ is current; the *definition* (what people write, and what is stored) and the *re
 types, because they change for different reasons.
 """
 
+import difflib
+import random
 from collections.abc import Mapping
 from enum import Enum
 
@@ -178,7 +180,50 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """A validated set of models; build it with `build_catalog`."""
+    """A validated set of models; build it with `core.catalog_build.build_catalog`."""
 
     models: Mapping[str, Model]
     aliases: Mapping[str, tuple[tuple[str, float], ...]]  # alias -> (model, weight), weights sum to 1
+
+    def resolve(self, name: str, draw: random.Random) -> Model | None:
+        """The model a name or alias stands for; only a weighted alias uses `draw` (C2)."""
+        model = self.models.get(name)
+        if model is not None:
+            return model
+        targets = self.aliases.get(name)
+        if targets is None:
+            return None
+        if len(targets) == 1:
+            return self.models[targets[0][0]]
+        names = [target for target, _ in targets]
+        return self.models[draw.choices(names, [weight for _, weight in targets])[0]]
+
+    def near_names(self, name: str, limit: int = 3) -> tuple[str, ...]:
+        """Model and alias names that look like `name`, closest first (for a 404)."""
+        known = {known.lower(): known for known in sorted((*self.models, *self.aliases))}
+        return tuple(known[close] for close in difflib.get_close_matches(name.lower(), known, limit, 0.5))
+
+
+# ---------------------------------------------------------------- what is wrong with one
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing wrong in something people wrote: where, what is there, and what is accepted."""
+
+    path: str  # like models[2].profiles[0].engine
+    value: str  # as written, in YAML flow style; empty when nothing is there
+    text: str
+
+    def line(self) -> str:
+        """`models[0].scaling.max: 1: must be at least min, 2`."""
+        return f"{self.path}: {self.value}: {self.text}" if self.value else f"{self.path}: {self.text}"
+
+
+class CatalogError(msgspec.Struct, frozen=True):
+    """Why a catalog was not built: every problem found, in the order of the definitions."""
+
+    problems: tuple[Problem, ...]
+
+    def text(self) -> str:
+        """One line per problem."""
+        return "\n".join(problem.line() for problem in self.problems)
