@@ -1,0 +1,1 @@
+"""The control plane process: keeps the fleet as the catalog asks."""

@@ -1,0 +1,1 @@
+"""The operator's client of the admin API."""

@@ -1,0 +1,1 @@
+"""The router process: authenticates, admits, chooses a replica and relays."""

@@ -1,0 +1,1 @@
+"""The machine adapter: hardware discovery, processes, disks, downloads."""

@@ -1,0 +1,1 @@
+"""The simulator: the production processes on a virtual clock, network and disk."""

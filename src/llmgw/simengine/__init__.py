@@ -1,0 +1,1 @@
+"""The simulated engine: answers like a model without one."""

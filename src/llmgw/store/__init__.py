@@ -1,0 +1,1 @@
+"""The database adapter: tables, queries and migrations, one set for every database."""

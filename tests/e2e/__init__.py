@@ -1,0 +1,1 @@
+"""Tests of whole processes, as a user starts them."""
