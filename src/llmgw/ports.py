@@ -375,7 +375,7 @@ class Processes(Protocol):
 
 
 class StateFiles(Protocol):
-    """Small files under a role's state directory; written whole (temporary name, fsync, rename), mode 0600."""
+    """Small files of a role's state directory; written whole (temporary, fsync, rename), mode 0600."""
 
     def read(self, name: str) -> bytes | None: ...
 
@@ -419,7 +419,7 @@ class LeaseOwner(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The lease row after an attempt. `held` tells whether the asker holds it; `term` grows with each holder."""
+    """The lease row after an attempt: whether the asker holds it; `term` grows with each holder."""
 
     held: bool
     term: int

@@ -1,1 +1,1 @@
-"""Joins the parts into processes; the only place that reads configuration, environment and arguments."""
+"""Joins settings, adapters and shells into the processes of each role; the only place that reads files, env, argv."""
