@@ -1,1 +1,1 @@
-"""The simulator: the production processes on a virtual clock, network and disk."""
+"""The simulator: a whole cluster on one virtual clock, running the production code (law 5)."""

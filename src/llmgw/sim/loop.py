@@ -1,0 +1,142 @@
+"""Runs asyncio on a clock that jumps to the next timer, so that minutes of a cluster take milliseconds.
+
+Laws: the only file that touches asyncio's private hooks; time moves only here; a thread, a real socket
+or a child process started on this loop raises, because it would bring back real time; when nothing is
+scheduled any more, waiting is a deadlock and is reported as one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+from llmgw.sim.network import SimNetwork
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class NotSimulated(RuntimeError):
+    """Code under simulation reached for something real; the text names it."""
+
+
+class Deadlock(RuntimeError):
+    """Every task waits and no timer is set: nothing can ever happen again."""
+
+
+class _JumpingSelector:
+    """Stands where the loop expects a selector; instead of waiting it moves the clock."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        self._advance = advance
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("all tasks wait and no timer is set")
+        if timeout > 0:
+            self._advance(timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """An event loop on virtual time over an in-memory network."""
+
+    def __init__(self, network: SimNetwork, start: float = 0.0) -> None:
+        super().__init__()
+        self._now = start
+        self._clock_resolution = 1e-9
+        self._selector = _JumpingSelector(self._advance)
+        self.network = network
+        network.attach(self)
+
+    # The private surface of BaseEventLoop that a loop must supply (Python 3.11-3.14).
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """No file descriptors, so no events."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps, so nothing must be woken."""
+
+    def _advance(self, seconds: float) -> None:
+        self._now += seconds
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def pending_timers(self) -> int:
+        """Timers set and not cancelled; for reports of a simulation that does not end."""
+        timers: list[asyncio.TimerHandle] = self.__dict__["_scheduled"]
+        return sum(not timer.cancelled() for timer in timers)
+
+    # Networking
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
+    ) -> Any:
+        """A connection over the simulated network. Raises `OSError` like the real one."""
+        _refuse_sockets("create_connection", kw)
+        return await self.network.connect(protocol_factory, f"{host}:{port}")
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **kw: Any
+    ) -> Any:
+        """A listener on the simulated network."""
+        _refuse_sockets("create_server", kw)
+        return self.network.listen(protocol_factory, host, port or 0)
+
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **kw: Any) -> Any:
+        """A connection to a path on the same simulated host."""
+        _refuse_sockets("create_unix_connection", kw)
+        return await self.network.connect(protocol_factory, f"unix:{path}")
+
+    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **kw: Any) -> Any:
+        """A listener on a path of the simulated host."""
+        _refuse_sockets("create_unix_server", kw)
+        return self.network.listen_unix(protocol_factory, str(path))
+
+    # Everything real
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> NoReturn:
+        """Threads bring real time back."""
+        raise NotSimulated(f"run_in_executor({getattr(func, '__qualname__', func)})")
+
+    async def getaddrinfo(self, host: Any, port: Any, **kw: Any) -> NoReturn:
+        """Names are not looked up here; addresses are given."""
+        raise NotSimulated(f"getaddrinfo({host})")
+
+    async def subprocess_exec(self, *args: Any, **kw: Any) -> NoReturn:
+        """Processes are simulated behind `ports.Processes`."""
+        raise NotSimulated(f"subprocess {args[1:3]}")
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*Ts], Any], *args: *Ts) -> NoReturn:
+        """Signals belong to real processes."""
+        raise NotSimulated("add_signal_handler")
+
+    def run_for(self, awaitable: Awaitable[T], limit_s: float) -> T:
+        """Run until `awaitable` is done. Raises `TimeoutError` after `limit_s` virtual seconds."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(limit_s):
+                return await awaitable
+
+        return self.run_until_complete(bounded())
+
+    def finish(self) -> int:
+        """Cancel what still runs and close; how many tasks there were."""
+        tasks = asyncio.all_tasks(self)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.wait(tasks))
+        self.close()
+        return len(tasks)
+
+
+def _refuse_sockets(what: str, options: dict[str, Any]) -> None:
+    if options.get("sock") is not None:
+        raise NotSimulated(f"{what} with a real socket")
+    if options.get("ssl") is not None:
+        raise NotSimulated(f"{what} with TLS: identity is transport information here")
