@@ -12,6 +12,22 @@ from enum import Enum
 
 import msgspec
 
+from llmgw.core.shape import Duration, Problem
+
+CAPABILITIES = (
+    "chat",
+    "completions",
+    "embeddings",
+    "rerank",
+    "tools",
+    "vision",
+    "audio",
+    "reasoning",
+    "json_schema",
+)
+FALLBACK_CASES = ("unavailable", "context")
+RESCUE = ("off", "on")
+
 ArgValue = str | int | float | bool | None | list[str | int | float]
 
 
@@ -37,10 +53,10 @@ class ScalingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     min: int = 0
     max: int | None = None
-    idle_timeout: str | None = None
+    idle_timeout: Duration | None = None
     target: TargetDefinition | None = None
-    up_after: str | None = None
-    down_after: str | None = None
+    up_after: Duration | None = None
+    down_after: Duration | None = None
 
 
 class PricesDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,10 +70,10 @@ class PricesDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TimeoutsDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Per-model overrides of the router's timeouts; durations as text."""
 
-    connect: str | None = None
-    first_byte: str | None = None
-    idle: str | None = None
-    total: str | None = None
+    connect: Duration | None = None
+    first_byte: Duration | None = None
+    idle: Duration | None = None
+    total: Duration | None = None
 
 
 class FallbackDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,9 +102,9 @@ class ProfileDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     node_selector: dict[str, str] = {}
     args: dict[str, ArgValue] = {}
     env: dict[str, str | SecretRef] = {}
-    startup_timeout: str | None = None
-    fetch_timeout: str | None = None
-    stall_timeout: str | None = None
+    startup_timeout: Duration | None = None
+    fetch_timeout: Duration | None = None
+    stall_timeout: Duration | None = None
     install: str | None = None
     container: str | None = None
 
@@ -124,6 +140,7 @@ class EngineTraits(msgspec.Struct, frozen=True):
     tensor_parallel: bool
     launch_modes: tuple[str, ...] = ("native",)
     owned_args: frozenset[str] = frozenset()  # arguments the adapter writes itself (E7)
+    needs_source: bool = True  # False: serves without weights, so a model may leave `source` out
 
 
 class Mode(Enum):
@@ -161,6 +178,13 @@ class Profile(msgspec.Struct, frozen=True):
     fingerprint: str  # hash of all that changes what runs (C6)
 
 
+class Fallback(msgspec.Struct, frozen=True):
+    """A model to try instead, and the cases it is for (C2)."""
+
+    model: str
+    on: tuple[str, ...]
+
+
 class Model(msgspec.Struct, frozen=True):
     """A resolved model."""
 
@@ -177,6 +201,10 @@ class Model(msgspec.Struct, frozen=True):
     simulated: bool  # every profile's engine is `sim` (C4)
     profiles: tuple[Profile, ...]  # highest priority first
     definition: ModelDefinition
+    aliases: tuple[str, ...] = ()  # every alias that may draw this model, sorted
+    fallbacks: tuple[Fallback, ...] = ()
+    priority: int = 0
+    timeouts: Mapping[str, float] = {}  # seconds, by the names of `TimeoutsDefinition`; only those written
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -205,18 +233,6 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------- what is wrong with one
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """One thing wrong in something people wrote: where, what is there, and what is accepted."""
-
-    path: str  # like models[2].profiles[0].engine
-    value: str  # as written, in YAML flow style; empty when nothing is there
-    text: str
-
-    def line(self) -> str:
-        """`models[0].scaling.max: 1: must be at least min, 2`."""
-        return f"{self.path}: {self.value}: {self.text}" if self.value else f"{self.path}: {self.text}"
 
 
 class CatalogError(msgspec.Struct, frozen=True):
