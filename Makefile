@@ -9,7 +9,7 @@ setup:  ## .venv with everything run, test and bench need
 	@sh scripts/setup.sh all
 
 run:  ## set up, then serve a small real model here (ARGS="--sim", ARGS="--model PATH.gguf")
-	@sh scripts/setup.sh all && exec .venv/bin/llmgw up $(ARGS)
+	@sh scripts/setup.sh run && exec .venv/bin/llmgw up $(ARGS)
 
 test:  ## set up, check, and every test (ARGS="tests/core -k slug")
 	@sh scripts/test.sh $(ARGS)

@@ -44,9 +44,9 @@ mount --rbind /dev "$root/dev"
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 certificates=/etc/ssl/certs/ca-certificates.crt
 if [ -e $certificates ]; then
-    mkdir -p "$root/etc/ssl/certs"
-    cp $certificates "$root$certificates"
-    export PIP_CERT=$certificates
+    # Where this machine trusts authorities of its own, pip in there must too; a place no package writes to.
+    cp $certificates "$root/srv/certificates.crt"
+    export PIP_CERT=/srv/certificates.crt
 fi
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb ${PIP_CERT:+PIP_CERT=$PIP_CERT} sh -c "cd /srv/llmgw && $1"; }
 seconds() { cut -d ' ' -f 1 /proc/uptime; }

@@ -15,8 +15,8 @@ compile() {
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
         --no-emit-index-url --no-emit-find-links -o "$out" "$@" pyproject.toml requirements/build.in
 }
-compile requirements/run.txt --extra llamacpp "$@"
-compile requirements/dev.txt --extra llamacpp --extra dev -c requirements/run.txt "$@"
+compile requirements/run.txt --extra llamacpp --extra quickstart "$@"
+compile requirements/dev.txt --extra llamacpp --extra quickstart --extra dev -c requirements/run.txt "$@"
 if grep -n '://' requirements/*.txt; then
     fail "a lock names an address (above); locks hold names, releases and hashes only"
 fi
