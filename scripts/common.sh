@@ -7,6 +7,9 @@ fail() {
     exit 1
 }
 
+# Prints all that a set-up .venv depends on: a changed lock, or a moved checkout, is set up again.
+wanted() { echo "$(cat "$1" requirements/model.txt pyproject.toml | cksum) $(pwd)"; }
+
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 # Prints the Python to use: $PYTHON when set, else the first one that is new enough.

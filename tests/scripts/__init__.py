@@ -1,0 +1,1 @@
+"""Tests of scripts/ and requirements/: what a newcomer runs first."""
