@@ -40,8 +40,9 @@ def build_catalog(
     notes = Notes()
     _check_names(models, notes)
     resolved = _resolve_aliases(models, aliases, notes)
+    names = {model.name for model in models}
     fallbacks = [
-        _resolve_fallbacks(model, f"models[{index}]", models, resolved, notes)
+        _resolve_fallbacks(model, f"models[{index}]", names, resolved, notes)
         for index, model in enumerate(models)
     ]
     _check_circles(models, fallbacks, notes)
@@ -138,9 +139,8 @@ def _drawn_by(resolved: Resolved) -> dict[str, tuple[str, ...]]:
 
 
 def _resolve_fallbacks(
-    model: ModelDefinition, path: str, models: Sequence[ModelDefinition], aliases: Resolved, notes: Notes
+    model: ModelDefinition, path: str, names: set[str], aliases: Resolved, notes: Notes
 ) -> tuple[Fallback, ...]:
-    names = {other.name for other in models}
     found: dict[str, Fallback] = {}
     for place, written in enumerate(model.fallbacks):
         where = f"{path}.fallbacks[{place}]"

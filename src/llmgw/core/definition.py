@@ -4,7 +4,7 @@ Laws: unknown keys are refused; a key of a later version is named as such and bi
 """
 
 from llmgw.core.catalog import CatalogError, ModelDefinition
-from llmgw.core.shape import Wrong, read_shape
+from llmgw.core.shape import Shape, Wrong
 
 MODEL_LATER = frozenset(
     {
@@ -22,11 +22,13 @@ MODEL_LATER = frozenset(
 )
 """Keys of a model whose feature this version does not have yet."""
 
+_SHAPE = Shape(ModelDefinition, MODEL_LATER)
+
 
 def definition_from_mapping(data: object, path: str = "") -> ModelDefinition | CatalogError:
     """A definition as written, or every problem of its shape; what it means is `build_catalog`'s to judge.
 
     `path` is where it stands in the document, such as `models[3]`; problems are named below it.
     """
-    read = read_shape(data, ModelDefinition, path, MODEL_LATER)
+    read = _SHAPE.read(data, path)
     return CatalogError(read.problems) if isinstance(read, Wrong) else read

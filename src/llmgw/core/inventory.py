@@ -5,7 +5,7 @@ belongs to the operator and no report changes it (I2); presence is computed from
 the time, never stored (I5).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 import msgspec
@@ -136,3 +136,23 @@ def presence(node: Node, now: float, limits: PresenceLimits) -> Presence:
     if node.last_heard is None or silent >= limits.unreachable_after_s:
         return Presence.UNREACHABLE
     return Presence.READY
+
+
+def has_engine(report: NodeReport, engine: str, install: str | None) -> bool | None:
+    """Whether an engine is there, in the install named if one is (E7a); `None` when nothing was reported."""
+    if report.engines is None:
+        return None
+    if install is not None:
+        found = report.engines.get(install)
+        return found is not None and found.kind == engine
+    return any(found.kind == engine for found in report.engines.values())
+
+
+def lacks_labels(report: NodeReport, selector: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The wanted labels a node does not have; all must match (P3)."""
+    return tuple((name, value) for name, value in selector if report.labels.get(name) != value)
+
+
+def source_path(source: str) -> str:
+    """What a source is called on a node's disk: a local path without its scheme, else the source itself."""
+    return source.removeprefix("file://").removeprefix("file:")

@@ -10,7 +10,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -37,7 +37,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """What `read_shape` gives back instead of the value."""
+    """What `Shape.read` gives back instead of the value."""
 
     problems: tuple[Problem, ...]
 
@@ -73,20 +73,28 @@ def shown(path: str, value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def read_shape(data: object, kind: type[T], path: str = "", later: frozenset[str] = frozenset()) -> T | Wrong:
-    """`data` as a `kind`, or everything wrong with it.
+class Shape(Generic[T]):
+    """How a type is read; made once for each type, because looking into one costs a millisecond.
 
-    `later` names keys of later versions as paths relative to `path` with `[]` for any index, like
+    `later` names keys of later versions as paths within the type with `[]` for any index, like
     `profiles[].container`.
     """
-    walk = _Walk(path, later)
-    clean = walk.value(data, inspect.type_info(kind), path)
-    if walk.problems:
-        return Wrong(tuple(walk.problems))
-    try:
-        return msgspec.convert(clean, kind)
-    except msgspec.ValidationError as refused:  # a constraint this walk does not know
-        return Wrong((Problem(path, shown(path, data), str(refused)),))
+
+    def __init__(self, kind: type[T], later: frozenset[str] = frozenset()) -> None:
+        self._kind = kind
+        self._type = inspect.type_info(kind)
+        self._later = later
+
+    def read(self, data: object, path: str = "") -> T | Wrong:
+        """`data` as the type, or everything wrong with it; `path` is where it stands in its document."""
+        walk = _Walk(path, self._later)
+        clean = walk.value(data, self._type, path)
+        if walk.problems:
+            return Wrong(tuple(walk.problems))
+        try:
+            return msgspec.convert(clean, self._kind)
+        except msgspec.ValidationError as refused:  # a constraint this walk does not know
+            return Wrong((Problem(path, shown(path, data), str(refused)),))
 
 
 class _Walk:
@@ -219,7 +227,7 @@ def _fits(data: object, kind: inspect.Type) -> bool:
         case inspect.AnyType():
             return True
         case _:
-            raise TypeError(f"read_shape does not know {kind!r}: add it here")
+            raise TypeError(f"Shape does not know {kind!r}: add it here")
 
 
 def _expected(kind: inspect.Type) -> str:
