@@ -202,3 +202,29 @@ def test_a_writer_whose_reader_does_not_read_is_paused() -> None:
 
     assert loop.run_for(main(), 2000) < 200_000
     loop.finish()
+
+
+def test_a_killed_process_takes_no_further_step_not_even_a_finally() -> None:
+    loop = make_loop()
+    seen: list[str] = []
+
+    async def role() -> None:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                seen.append("beat")
+        finally:
+            seen.append("cleaned up")
+
+    async def main() -> int:
+        with loop.network.running_as("alpha", "role-1"):
+            task = loop.create_task(role())
+        await asyncio.sleep(3.5)
+        loop.network.process_died("role-1")
+        await asyncio.sleep(10)
+        assert not task.done()
+        return len(seen)
+
+    assert loop.run_for(main(), 100) == 3
+    assert seen == ["beat"] * 3
+    loop.finish()

@@ -7,9 +7,10 @@ scheduled any more, waiting is a deadlock and is reported as one.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
-from llmgw.sim.network import SimNetwork
+from llmgw.sim.network import SimNetwork, current_process
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -49,6 +50,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = _JumpingSelector(self._advance)
         self.network = network
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.set_task_factory(self._make_task)
         network.attach(self)
 
     # The private surface of BaseEventLoop that a loop must supply (Python 3.11-3.14).
@@ -65,6 +68,34 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds."""
         return self._now
+
+    # A killed process never takes another step, not even a `finally`: its callbacks are dropped.
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run soon, unless the process of this context is dead by then."""
+        context = context if context is not None else copy_context()
+        process = context.get(current_process, "")
+        return super().call_soon(self._if_alive, process, callback, args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run at a time, unless the process of this context is dead by then."""
+        context = context if context is not None else copy_context()
+        process = context.get(current_process, "")
+        return super().call_at(when, self._if_alive, process, callback, args, context=context)
+
+    def _if_alive(self, process: str, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if process not in self.network.dead:
+            callback(*args)
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kw: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=loop, **kw)
+        self._tasks.add(task)  # kept: a collected coroutine would run its `finally` after the kill
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def pending_timers(self) -> int:
         """Timers set and not cancelled; for reports of a simulation that does not end."""
@@ -126,6 +157,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def finish(self) -> int:
         """Cancel what still runs and close; how many tasks there were."""
+        self.network.dead.clear()  # so that what was killed can be taken down too
         tasks = asyncio.all_tasks(self)
         for task in tasks:
             task.cancel()

@@ -44,6 +44,7 @@ class SimNetwork:
         self._transports: set[SimTransport] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._healed: asyncio.Future[None] | None = None
+        self.dead: set[str] = set()  # processes killed; nothing of theirs runs again
         self.resets = 0
         self.bytes_carried = 0
 
@@ -182,7 +183,8 @@ class SimNetwork:
         return len(chosen)
 
     def process_died(self, process: str) -> None:
-        """Close a dead process's listeners and reset its connections, as its kernel would."""
+        """Run nothing of this process again; close its listeners and reset its connections (kill -9)."""
+        self.dead.add(process)
         for server in [s for s in self._listeners.values() if s.process == process]:
             server.close()
         for transport in sorted(self._transports, key=lambda one: one.number):
