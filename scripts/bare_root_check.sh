@@ -1,13 +1,14 @@
 #!/bin/sh
 # Shows that `make run` works on a bare machine: Debian with python3 and make, without python3-venv, libgomp1 or pip.
 #
-#   sh scripts/bare_root_check.sh [setup|run]     (as root; needs debootstrap and git; not part of CI)
+#   sh scripts/bare_root_check.sh [setup|run|ci]     (as root; needs debootstrap and git; not part of CI)
 #
 # Makes a bare root, clones the committed state of this repository into it, and there
 #   1. as a user without rights: `make setup` must end with one line that says what to install;
 #   2. as root: `make setup` must install it, and a second `make setup` must do nothing;
 #   3. (run) `make run` until the first token; stop it; nothing may be left; the same from the pip cache,
 #      with a new .venv and new data, and once more with the data kept. Prints the times as one line of JSON.
+#   4. (ci, alone) `.ci/run`, as root and without standard input, must pass.
 # BARE_BASE=DIR keeps the bare root in DIR for the next time; PORT, ADMIN_PORT choose ports (18080, 18081).
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,8 +28,8 @@ if [ "${BARE_INSIDE:-}" != 1 ]; then
     fi
     cp -a "$base/root" "$top/root"
     git clone -q --no-hardlinks . "$top/root/srv/llmgw"
-    # Own mounts and process ids: when this ends, however it ends, both are gone.
-    unshare --mount --pid --fork --kill-child -- env BARE_INSIDE=1 BARE_ROOT="$top/root" sh "$0" "${1:-run}"
+    # Own mounts and process ids: when this ends, however it ends, both are gone, and nobody else's process is seen.
+    unshare --mount --pid --fork --kill-child --mount-proc -- env BARE_INSIDE=1 BARE_ROOT="$top/root" sh "$0" "${1:-run}"
     exit
 fi
 
@@ -41,6 +42,7 @@ say() { echo "bare_root_check: $*" >&2; }
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+mount -t sysfs -o ro sysfs "$root/sys"
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 certificates=/etc/ssl/certs/ca-certificates.crt
 if [ -e $certificates ]; then
@@ -54,6 +56,13 @@ since() { echo "$1 $(seconds)" | awk '{printf "%.1f", $2 - $1}'; }
 
 if inside 'python3 -c "import ensurepip"' 2>/dev/null || inside 'python3 -c "import ctypes; ctypes.CDLL(\"libgomp.so.1\")"' 2>/dev/null; then
     fail "the bare root is not bare"
+fi
+
+if [ "$mode" = ci ]; then
+    began=$(seconds)
+    inside 'CI=true bash .ci/run' </dev/null || fail "ci after $(since "$began") s"
+    say "ci passed in $(since "$began") s"
+    exit 0
 fi
 
 chown -R 1000:1000 "$root/srv/llmgw"

