@@ -140,7 +140,6 @@ class EngineTraits(msgspec.Struct, frozen=True):
     tensor_parallel: bool
     launch_modes: tuple[str, ...] = ("native",)
     owned_args: frozenset[str] = frozenset()  # arguments the adapter writes itself (E7)
-    needs_source: bool = True  # False: serves without weights, so a model may leave `source` out
 
 
 class Mode(Enum):

@@ -4,10 +4,39 @@ Laws: unknown keys are refused; `None` means "find it out" (A1), never "none"; b
 stream needs TLS or a written `insecure: true`.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+
+from llmgw.core import defaults
+from llmgw.core.shape import Problem, Shape, shown
+from llmgw.entry.config_common import Server, Text, insecure_problem, read_settings, servers_of
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+class AgentWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    server: Server | None = None
+    servers: tuple[Server, ...] = ()
+    id: Text | None = None
+    address: Text | None = None
+    labels: dict[str, str] = {}
+    insecure: bool = False
+    gpus: Literal["auto", "off"] = "auto"
+    gpu_class: Text | None = None
+    model_dirs: tuple[Text, ...] = ()
+    weights_dir: Text = defaults.WEIGHTS_DIR
+    state_dir: Text = defaults.AGENT_STATE_DIR
+    engines: dict[str, Text] = {}
+
+
+AGENT_LATER = frozenset({"tls", "fabrics", "user"})
+"""Keys of agent.yaml whose feature this version does not have yet."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
@@ -29,4 +58,34 @@ class AgentConfig(msgspec.Struct, frozen=True):
 
 def load_agent_config(path: Path) -> AgentConfig:
     """Read and check the file. Raises `ConfigError`, also when it cannot be read."""
-    raise NotImplementedError
+    settings, written = read_settings(path, Shape(AgentWritten, AGENT_LATER))
+    servers, problems = servers_of(written.server, written.servers)
+    problems += tuple(
+        problem
+        for server in servers
+        for problem in insecure_problem(
+            "server" if written.server else "servers",
+            server,
+            written.insecure,
+            "use a server on this machine",
+        )
+    )
+    if written.id is not None and _NAME.fullmatch(written.id) is None:
+        text = "a node's id is letters, digits and . _ -, and begins with a letter or digit"
+        problems += (Problem("id", shown("id", written.id), text),)
+    if problems:
+        raise settings.error(problems)
+    return AgentConfig(
+        path=path,
+        servers=servers,
+        id=written.id,
+        address=written.address,
+        labels=written.labels,
+        insecure=written.insecure,
+        gpus=written.gpus == "auto",
+        gpu_class=written.gpu_class,
+        model_dirs=tuple(settings.resolved(folder) for folder in written.model_dirs),
+        weights_dir=settings.resolved(written.weights_dir),
+        state_dir=settings.resolved(written.state_dir),
+        engines={name: str(settings.resolved(place)) for name, place in written.engines.items()},
+    )

@@ -7,7 +7,28 @@ from pathlib import Path
 
 import msgspec
 
-from llmgw.entry.config_server import ClientsConfig
+from llmgw.core.shape import Shape
+from llmgw.entry.config_common import (
+    CLIENTS_LATER,
+    ClientsConfig,
+    ClientsWritten,
+    Server,
+    insecure_problem,
+    read_settings,
+    servers_of,
+)
+
+
+class RouterWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    server: Server | None = None
+    servers: tuple[Server, ...] = ()
+    clients: ClientsWritten = ClientsWritten()
+
+
+ROUTER_LATER = frozenset({*CLIENTS_LATER, "tls", "limits", "metrics"})
+"""Keys of router.yaml whose feature this version does not have yet."""
 
 
 class RouterConfig(msgspec.Struct, frozen=True):
@@ -20,4 +41,13 @@ class RouterConfig(msgspec.Struct, frozen=True):
 
 def load_router_config(path: Path) -> RouterConfig:
     """Read and check the file. Raises `ConfigError`, also when it cannot be read."""
-    raise NotImplementedError
+    settings, written = read_settings(path, Shape(RouterWritten, ROUTER_LATER))
+    servers, problems = servers_of(written.server, written.servers)
+    problems += tuple(
+        problem
+        for server in servers
+        for problem in insecure_problem("server", server, False, "dial 127.0.0.1")
+    )
+    if problems:
+        raise settings.error(problems)
+    return RouterConfig(path, servers, ClientsConfig(written.clients.listen, written.clients.max_body_mb))
