@@ -20,7 +20,7 @@ bench=$([ ! -d bench ] || echo bench)
 step format .venv/bin/ruff format --quiet --diff .
 step lint .venv/bin/ruff check --quiet .
 # shellcheck disable=SC2086 # absent or one word
-step types .venv/bin/mypy --no-error-summary src tests $bench
+step types .venv/bin/mypy --no-error-summary src tests scripts $bench
 step imports .venv/bin/lint-imports --no-logo
 step tidy .venv/bin/python -m pytest -q tests/style
 [ -z "$failed" ] || fail "check failed:$failed"
