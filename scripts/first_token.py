@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Waits until an llmgw on this machine streams its first token, and prints the seconds that took and the token.
+"""Waits until an llmgw on this machine streams its first token, and prints the token and the seconds.
 
 Usage: first_token.py PORT KEY_FILE [TIMEOUT_S]. Exit 1 when the time is over. Needs only Python itself.
 """
@@ -18,7 +18,8 @@ def first_token(port: int, key: str) -> str:
     """The first piece of text of a streamed answer of the first model. Raises `OSError` or `LookupError`."""
     address = f"http://127.0.0.1:{port}/v1"
     head = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(f"{address}/models", headers=head), timeout=5) as answer:
+    listing = urllib.request.Request(f"{address}/models", headers=head)
+    with urllib.request.urlopen(listing, timeout=5) as answer:
         models = json.load(answer)["data"]
     if not models:
         raise LookupError("no model yet")
