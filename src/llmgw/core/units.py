@@ -43,6 +43,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 86400}d"
 
 
+def write_duration(seconds: float) -> str:
+    """A duration as a config file would say it (`90s`, `10m`, `400d`); `parse_duration` reads it back."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+    return f"{seconds * 1000:.0f}ms" if seconds else "0s"
+
+
 def format_bytes(count: int | None) -> str:
     """A short reading of a size in decimal units (`135 MB`, `24.5 GB`); `-` when unknown."""
     if count is None:

@@ -13,6 +13,7 @@ import msgspec
 
 from llmgw.core import defaults
 from llmgw.core.shape import Duration, Problem, Shape, Wrong, accepts, shown
+from llmgw.core.units import write_duration
 from llmgw.entry.yaml_strict import Document, YamlError, read_yaml
 from llmgw.net.addresses import BadAddress, TcpAddress, parse_address, tcp_address
 
@@ -90,10 +91,10 @@ class ClientsConfig(msgspec.Struct, frozen=True):
 class TimeoutsWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`router.timeouts:`."""
 
-    connect: Duration | None = None
-    first_byte: Duration | None = None
-    idle: Duration | None = None
-    total: Duration | None = None
+    connect: Duration = write_duration(defaults.CONNECT_TIMEOUT_S)
+    first_byte: Duration = write_duration(defaults.FIRST_BYTE_TIMEOUT_S)
+    idle: Duration = write_duration(defaults.IDLE_BYTE_TIMEOUT_S)
+    total: Duration = write_duration(defaults.TOTAL_TIMEOUT_S)
 
 
 # ---------------------------------------------------------------- reading

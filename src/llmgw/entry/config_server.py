@@ -18,7 +18,7 @@ from llmgw.core.claims import PortRange
 from llmgw.core.definition import MODEL_LATER
 from llmgw.core.inventory import PresenceLimits
 from llmgw.core.shape import Duration, Problem, Shape, accepts, shown
-from llmgw.core.units import GB, format_duration, parse_duration
+from llmgw.core.units import GB, format_duration, parse_duration, write_duration
 from llmgw.entry.config_common import (
     CLIENTS_LATER,
     ClientsConfig,
@@ -71,12 +71,12 @@ class AgentsWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ControlWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`control:`."""
 
-    settling: Duration | None = None
-    tick: Duration | None = None
+    settling: Duration = write_duration(defaults.SETTLING_S)
+    tick: Duration = write_duration(defaults.TICK_S)
     foreign_memory_gb: Annotated[float, msgspec.Meta(ge=0)] = defaults.FOREIGN_MEMORY_GB
-    unreachable_after: Duration | None = None
-    lost_after: Duration | None = None
-    drain_grace: Duration | None = None
+    unreachable_after: Duration = write_duration(defaults.UNREACHABLE_AFTER_S)
+    lost_after: Duration = write_duration(defaults.LOST_AFTER_S)
+    drain_grace: Duration = write_duration(defaults.DRAIN_GRACE_S)
     ports: Ports = f"{defaults.PORT_FIRST}-{defaults.PORT_LAST}"
 
 
@@ -90,7 +90,7 @@ class RouterWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UsageWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`usage:`."""
 
-    flush: Duration | None = None
+    flush: Duration = write_duration(defaults.USAGE_FLUSH_S)
 
 
 class ServerWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,37 +211,32 @@ def load_server_config(path: Path, engines: Mapping[str, EngineTraits]) -> Serve
         state_dir=settings.resolved(written.state_dir),
         control=control,
         router=RoutersConfig(written.router.processes, _timeouts(written.router.timeouts)),
-        usage=UsageConfig(_seconds(written.usage.flush, defaults.USAGE_FLUSH_S)),
+        usage=UsageConfig(parse_duration(written.usage.flush)),
         catalog=catalog,
     )
-
-
-def _seconds(text: str | None, default: float) -> float:
-    return default if text is None else parse_duration(text)
 
 
 def _control(written: ControlWritten) -> ControlConfig:
     ports = parse_ports(written.ports)
     assert ports is not None, "the shape checked it"
     return ControlConfig(
-        settling_s=_seconds(written.settling, defaults.SETTLING_S),
-        tick_s=_seconds(written.tick, defaults.TICK_S),
+        settling_s=parse_duration(written.settling),
+        tick_s=parse_duration(written.tick),
         foreign_memory_bytes=round(written.foreign_memory_gb * GB),
         presence=PresenceLimits(
-            _seconds(written.unreachable_after, defaults.UNREACHABLE_AFTER_S),
-            _seconds(written.lost_after, defaults.LOST_AFTER_S),
+            parse_duration(written.unreachable_after), parse_duration(written.lost_after)
         ),
-        drain_grace_s=_seconds(written.drain_grace, defaults.DRAIN_GRACE_S),
+        drain_grace_s=parse_duration(written.drain_grace),
         ports=ports,
     )
 
 
 def _timeouts(written: TimeoutsWritten) -> HttpTimeouts:
     return HttpTimeouts(
-        connect=_seconds(written.connect, defaults.CONNECT_TIMEOUT_S),
-        first_byte=_seconds(written.first_byte, defaults.FIRST_BYTE_TIMEOUT_S),
-        idle=_seconds(written.idle, defaults.IDLE_BYTE_TIMEOUT_S),
-        total=_seconds(written.total, defaults.TOTAL_TIMEOUT_S),
+        connect=parse_duration(written.connect),
+        first_byte=parse_duration(written.first_byte),
+        idle=parse_duration(written.idle),
+        total=parse_duration(written.total),
     )
 
 
@@ -290,7 +285,5 @@ def _control_problems(written: ControlWritten, control: ControlConfig) -> list[P
         problems.append(Problem("control.unreachable_after", shown("", written.unreachable_after), text))
     if limits.lost_after_s <= limits.unreachable_after_s:
         text = f"must be more than unreachable_after, {format_duration(limits.unreachable_after_s)}"
-        problems.append(
-            Problem("control.lost_after", shown("", written.lost_after) if written.lost_after else "", text)
-        )
+        problems.append(Problem("control.lost_after", shown("", written.lost_after), text))
     return problems
