@@ -34,21 +34,21 @@ ArgValue = str | int | float | bool | None | list[str | int | float]
 # ---------------------------------------------------------------- definitions: what people write
 
 
-class SecretRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SecretRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A secret named, not written: resolved where it is used, never stored or printed (C16)."""
 
     from_env: str | None = None
     from_file: str | None = None
 
 
-class TargetDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TargetDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What load `scaling` follows; absent means a fixed count."""
 
     waiting: float | None = None
     concurrency: float | None = None
 
 
-class ScalingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScalingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How many replicas (C3); durations as text."""
 
     min: int = 0
@@ -59,7 +59,7 @@ class ScalingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     down_after: Duration | None = None
 
 
-class PricesDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PricesDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Cost per million tokens, in the installation's currency."""
 
     input: float | None = None
@@ -67,7 +67,7 @@ class PricesDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached: float | None = None
 
 
-class TimeoutsDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TimeoutsDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Per-model overrides of the router's timeouts; durations as text."""
 
     connect: Duration | None = None
@@ -76,14 +76,14 @@ class TimeoutsDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     total: Duration | None = None
 
 
-class FallbackDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FallbackDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A fallback with the cases it is for (`unavailable`, `context`)."""
 
     model: str
     on: tuple[str, ...] = ("unavailable",)
 
 
-class ProfileDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One way to run a model (engine, hardware, shape)."""
 
     name: str
@@ -109,7 +109,7 @@ class ProfileDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     container: str | None = None
 
 
-class ModelDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An entry of `models:`; the same shape in YAML, the admin API and the store."""
 
     name: str
@@ -235,7 +235,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 class CatalogError(msgspec.Struct, frozen=True):
-    """Why a catalog was not built: every problem found, in the order of the definitions."""
+    """Why a catalog was not built: every problem found."""
 
     problems: tuple[Problem, ...]
 

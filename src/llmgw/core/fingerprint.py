@@ -56,7 +56,7 @@ def fingerprint(model: ModelDefinition, profile: ProfileDefinition) -> str:
 def _env(env: Mapping[str, str | SecretRef]) -> dict[str, object]:
     """Secrets by their reference, so that rotating one makes nothing stale (C16)."""
     return {
-        name: {"from_env": value.from_env, "from_file": value.from_file}
+        name: {key: place for key, place in msgspec.structs.asdict(value).items() if place is not None}
         if isinstance(value, SecretRef)
         else value
         for name, value in env.items()

@@ -159,7 +159,7 @@ class _Walk:
 
     def _known(self, key: str, value: object, fields: Mapping[str, inspect.Field], path: str) -> None:
         full = join(path, key)
-        if self._is_later(full):
+        if value is not None and self._is_later(full):
             self._problem(full, value, "not available in this version; remove it")
         elif key not in fields:
             accepted = [name for name in fields if not self._is_later(join(path, name))]
