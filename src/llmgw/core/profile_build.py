@@ -27,6 +27,8 @@ class Notes:
 
     def add(self, path: str, value: object, text: str) -> None:
         """Note a problem; a value of `None` means nothing is written there."""
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # as it was written: reading made 2 a 2.0
         self.problems.append(Problem(path, "" if value is None else shown(path, value), text))
 
     def duration(self, path: str, text: str | None, default: float) -> float:
