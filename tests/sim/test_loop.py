@@ -228,3 +228,61 @@ def test_a_killed_process_takes_no_further_step_not_even_a_finally() -> None:
     assert loop.run_for(main(), 100) == 3
     assert seen == ["beat"] * 3
     loop.finish()
+
+
+def test_a_process_killed_before_its_first_step_leaves_no_task_behind() -> None:
+    loop = make_loop()
+
+    async def role() -> None:
+        raise AssertionError("it was killed")
+
+    async def main() -> None:
+        with loop.network.running_as("alpha", "role-1"):
+            loop.create_task(role())
+        loop.network.process_died("role-1")
+        await asyncio.sleep(1)
+
+    loop.run_for(main(), 100)
+    assert loop.finish() == 1
+    assert loop.unhandled == []
+
+
+def test_sets_of_tasks_and_futures_have_the_same_order_in_every_run() -> None:
+    def order() -> list[int]:
+        loop = make_loop()
+
+        async def main() -> list[int]:
+            made = [loop.create_future() for _ in range(50)]
+            return [made.index(one) for one in set(made)]
+
+        seen = loop.run_for(main(), 10)
+        loop.finish()
+        return seen
+
+    assert order() == order()
+
+
+def test_what_a_killed_process_had_sent_over_a_cut_link_arrives_when_it_heals_and_then_the_reset() -> None:
+    loop = make_loop()
+
+    async def main() -> None:
+        with loop.network.running_as("alpha", "server"):
+            await asyncio.start_server(_echo, "0.0.0.0", 9000)
+        with loop.network.running_as("beta", "client"):
+            reader, writer = await asyncio.open_connection("alpha", 9000)
+            writer.write(b"x")
+            assert await reader.read(1) == b"x"
+            loop.network.cut("alpha", "beta")
+            writer.write(b"y")
+            await asyncio.sleep(1)
+            loop.network.process_died("server")
+            await asyncio.sleep(60)
+            assert not reader.at_eof()
+            loop.network.mend("alpha", "beta")
+            assert await reader.read(1) == b"y"
+            with pytest.raises(ConnectionResetError):
+                await reader.read(1)
+            writer.close()
+
+    loop.run_for(main(), 100)
+    loop.finish()

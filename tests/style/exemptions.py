@@ -22,7 +22,9 @@ class Exemption(NamedTuple):
         return (self.rule, self.path) == (violation.rule, violation.path) and self.holding in violation.what
 
 
-EXEMPTIONS: tuple[Exemption, ...] = ()
+EXEMPTIONS: tuple[Exemption, ...] = (
+    Exemption("banned", "src/llmgw/sim/guard.py", "", "it names what it makes raise"),
+)
 
 
 def sift(violations: Iterable[Violation], exemptions: Iterable[Exemption]) -> list[Violation]:

@@ -16,6 +16,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+# A killed role's `finally` may wait for others that are gone; it is cancelled again, then left.
+_FINISH_ATTEMPTS = 20
+_FINISH_PATIENCE_S = 60.0
+
+
 class NotSimulated(RuntimeError):
     """Code under simulation reached for something real; the text names it."""
 
@@ -41,6 +46,27 @@ class _JumpingSelector:
         """Nothing is held."""
 
 
+class SimFuture(asyncio.Future[T]):
+    """A future whose place in a set does not depend on where it lies in memory."""
+
+    serial = 0
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class SimTask(asyncio.Task[T]):
+    """The same for a task; it knows the process it was started in."""
+
+    def __init__(self, coro: Any, *, serial: int, process: str, **kw: Any) -> None:
+        self.serial = serial  # before the task registers itself in a set
+        self.process = process
+        super().__init__(coro, **kw)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop on virtual time over an in-memory network."""
 
@@ -50,8 +76,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = _JumpingSelector(self._advance)
         self.network = network
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.unhandled: list[str] = []
+        self._serials = 0
+        self._running_tasks: set[SimTask[Any]] = set()
+        self._of_the_dead: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._note_unhandled)
         network.attach(self)
 
     # The private surface of BaseEventLoop that a loop must supply (Python 3.11-3.14).
@@ -88,14 +118,40 @@ class SimLoop(asyncio.BaseEventLoop):
         return super().call_at(when, self._if_alive, process, callback, args, context=context)
 
     def _if_alive(self, process: str, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if process not in self.network.dead:
+        if process in self.network.dead:
+            # Kept until the end of the simulation: a task whose step is lost could not even be cancelled.
+            self._of_the_dead.append((callback, args))
+        else:
             callback(*args)
 
-    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kw: Any) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=loop, **kw)
-        self._tasks.add(task)  # kept: a collected coroutine would run its `finally` after the kill
-        task.add_done_callback(self._tasks.discard)
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Any, *, context: Context | None = None, **kw: Any
+    ) -> SimTask[Any]:
+        process = current_process.get() if context is None else context.get(current_process, "")
+        self._serials += 1
+        task: SimTask[Any] = SimTask(
+            coro, serial=self._serials, process=process, loop=loop, context=context, **kw
+        )
+        self._running_tasks.add(task)  # kept: a collected coroutine would run its `finally` after the kill
+        task.add_done_callback(self._running_tasks.discard)
         return task
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future that orders the same in every run."""
+        future: SimFuture[Any] = SimFuture(loop=self)
+        self._serials += 1
+        future.serial = self._serials
+        return future
+
+    def _note_unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.unhandled.append(f"{context['message']}: {error!r}" if error else str(context["message"]))
+
+    def tasks_of(self, process: str) -> list[SimTask[Any]]:
+        """Tasks of a process that have not ended, oldest first; the running one is not among them."""
+        current = asyncio.current_task(self)
+        tasks = [task for task in self._running_tasks if task.process == process and task is not current]
+        return sorted(tasks, key=lambda task: task.serial)
 
     def pending_timers(self) -> int:
         """Timers set and not cancelled; for reports of a simulation that does not end."""
@@ -156,13 +212,20 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.run_until_complete(bounded())
 
     def finish(self) -> int:
-        """Cancel what still runs and close; how many tasks there were."""
+        """Cancel what still runs, killed processes included, and close; how many tasks there were."""
         self.network.dead.clear()  # so that what was killed can be taken down too
+        self.network.closed = True
         tasks = asyncio.all_tasks(self)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self.run_until_complete(asyncio.wait(tasks))
+        for _ in range(_FINISH_ATTEMPTS):
+            left = asyncio.all_tasks(self)
+            for task in left:
+                task.cancel()
+            if not left:
+                break
+            for callback, args in self._of_the_dead:
+                self.call_soon(callback, *args)
+            self._of_the_dead.clear()
+            self.run_until_complete(asyncio.wait(left, timeout=_FINISH_PATIENCE_S))
         self.close()
         return len(tasks)
 

@@ -1,30 +1,36 @@
 """A simulated machine: its processes with their pids, and its disk; what survives a kill and what does not.
 
-Laws: a process ends only by its own return, by a signal it does not ignore, or with its machine; a
+Laws: a process ends only by its own return, by a signal it does not catch, or with its machine; a
 killed one takes no further step; files written stay written (they were synced), and a machine that
-starts again has another boot id and none of its processes.
+starts again has another boot id, the same pids, and none of its processes.
 """
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
+from llmgw.aio.tasks import Failed, Tasks, outcome
 from llmgw.ports import ProcessId, SpawnFailed, SpawnSpec
+from llmgw.sim.loop import SimLoop
 from llmgw.sim.network import SimNetwork
+
+FIRST_PID = 100
+CRASHED = 1  # exit status of an interpreter that dies of an exception
+TICKS_PER_S = 100  # a kernel's clock ticks, in which start times are counted
 
 
 class Program(Protocol):
-    """What a process runs: a coroutine to its exit status, and how it takes signals."""
+    """What a process runs: a coroutine to its exit status, and the signals it catches."""
 
-    async def run(self) -> int:
+    async def run(self, process: "SimProcess") -> int:
         """Until it exits by itself."""
         ...
 
-    def ignores(self, signum: int) -> bool:
-        """Whether a signal does nothing (KILL is never asked)."""
+    def catches(self, signum: int) -> bool:
+        """Take a signal; whether it goes on running (KILL is never asked)."""
         ...
 
 
@@ -32,126 +38,198 @@ ProgramFor = Callable[["SimMachine", SpawnSpec], Program]
 """Which program a command line starts. Raises `SpawnFailed` for one that is not there."""
 
 
-class _Running(msgspec.Struct):
-    identity: ProcessId
-    group: int
-    env: Mapping[str, str]
-    program: Program
-    name: str
-    exited: asyncio.Future[int]
+class End(msgspec.Struct, frozen=True):
+    """How a process ended: its status (negative: a signal), tasks it left behind, what it died of."""
+
+    status: int
+    leaked: tuple[str, ...] = ()
+    crash: Exception | None = None
+
+
+class Watcher(Protocol):
+    """Hears what happens to processes; the checkers' eyes, outside of the system."""
+
+    def started(self, process: "SimProcess") -> None:
+        """It runs from now."""
+        ...
+
+    def signalled(self, process: "SimProcess", signum: int) -> None:
+        """It is about to get a signal."""
+        ...
+
+    def ended(self, process: "SimProcess", end: End) -> None:
+        """It is over."""
+        ...
+
+
+class SimProcess:
+    """One process of a machine."""
+
+    def __init__(self, machine: "SimMachine", identity: ProcessId, spec: SpawnSpec, program: Program) -> None:
+        self.machine = machine
+        self.identity = identity
+        self.spec = spec
+        self.program = program
+        self.group = identity.pid
+        self.name = f"{machine.name}/{identity.boot_id}/{identity.pid}"
+        self.title = spec.argv[0]
+        self.exited: asyncio.Future[int] = machine.network.loop.create_future()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.identity.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return not self.exited.done()
+
+    def say(self, line: str) -> None:
+        """Write a line to its log."""
+        if self.spec.log_path:
+            self.machine.append(self.spec.log_path, line.encode() + b"\n")
 
 
 class SimMachine:
     """One host: implements `ports.Processes` for whoever runs on it."""
 
-    def __init__(self, name: str, network: SimNetwork, program_for: ProgramFor) -> None:
+    def __init__(
+        self, name: str, address: str, network: SimNetwork, program_for: ProgramFor, watcher: Watcher
+    ) -> None:
         self.name = name
+        self.address = address
+        self.network = network
         self.files: dict[str, bytes] = {}
-        self.spawned = 0
-        self._network = network
+        self.on = True
         self._program_for = program_for
+        self._watcher = watcher
         self._boots = 1
-        self._next_pid = 100
-        self._running: dict[int, _Running] = {}
+        self._next_pid = FIRST_PID
+        self._running: dict[int, SimProcess] = {}
+        self._tasks = Tasks()
 
     # ------------------------------------------------------------ ports.Processes
 
     def boot_id(self) -> str:
         """Changes with every restart of the machine."""
-        return f"{self.name}-boot-{self._boots}"
+        return f"boot-{self._boots}"
 
     async def spawn(self, spec: SpawnSpec) -> "SimHandle":
         """Start a process. Raises `SpawnFailed`."""
-        program = self._program_for(self, spec)
-        return SimHandle(self, self.start(spec.argv[0], program.run, spec.env, program))
+        if self.network.closed:
+            raise SpawnFailed("the simulation is over")
+        return SimHandle(self.start(spec, self._program_for(self, spec)))
 
     def adopt(self, identity: ProcessId) -> "SimHandle | None":
         """A handle on a live process with exactly this identity."""
-        running = self._running.get(identity.pid)
-        if running is None or running.identity != identity:
+        process = self._running.get(identity.pid)
+        if process is None or process.identity != identity:
             return None
-        return SimHandle(self, running, adopted=True)
+        return SimHandle(process, adopted=True)
 
     def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
         """Live processes whose environment holds all of these."""
         wanted = marker.items()
-        return [one.identity for one in self._running.values() if wanted <= dict(one.env).items()]
+        return [one.identity for one in self._running.values() if wanted <= dict(one.spec.env).items()]
 
     def kill(self, identity: ProcessId, signum: int) -> None:
         """Signal one process if it still has this identity."""
-        running = self._running.get(identity.pid)
-        if running is not None and running.identity == identity:
-            self._signal(running, signum)
+        process = self._running.get(identity.pid)
+        if process is not None and process.identity == identity:
+            self._signal(process, signum)
 
     # ------------------------------------------------------------ used by the world and by handles
 
-    def start(
-        self, title: str, run: Callable[[], Awaitable[int]], env: Mapping[str, str], program: Program
-    ) -> _Running:
-        """Start a process that runs `run` in a context of its own."""
-        loop = self._network.loop
+    def start(self, spec: SpawnSpec, program: Program) -> SimProcess:
+        """Start a process that runs `program`, in a context of its own."""
+        assert self.on, f"{self.name} is off"
+        loop = self._loop()
         pid, self._next_pid = self._next_pid, self._next_pid + 1
-        identity = ProcessId(self.boot_id(), pid, int(loop.time() * 100))
-        name = f"{self.name}/{pid}/{title}"
-        running = _Running(identity, pid, env, program, name, loop.create_future())
-        self._running[pid] = running
-        self.spawned += 1
-        with self._network.running_as(self.name, name):
-            loop.create_task(self._run(running, run))
-        return running
+        process = SimProcess(
+            self, ProcessId(self.boot_id(), pid, int(loop.time() * TICKS_PER_S)), spec, program
+        )
+        self._running[pid] = process
+        self.network.pids[process.name] = pid
+        self._watcher.started(process)
+        with self.network.running_as(self.address, process.name):
+            self._tasks.start(self._run(process), name=process.title)
+        return process
 
-    async def _run(self, running: _Running, run: Callable[[], Awaitable[int]]) -> None:
-        self.ended(running, await run())
+    async def _run(self, process: SimProcess) -> None:
+        status = await outcome(process.program.run(process))
+        if isinstance(status, Failed):
+            self._end(process, End(CRASHED, crash=status.failure))
+        else:
+            left = self._loop().tasks_of(process.name)
+            self._end(process, End(status, tuple(task.get_name() for task in left)))
 
-    def ended(self, running: _Running, status: int) -> None:
-        """A process is over: nothing of it runs again, its sockets are closed by the kernel."""
-        if self._running.pop(running.identity.pid, None) is None:
+    def _loop(self) -> SimLoop:
+        loop = self.network.loop
+        assert isinstance(loop, SimLoop)
+        return loop
+
+    def _end(self, process: SimProcess, end: End) -> None:
+        if self._running.pop(process.pid, None) is None:
             return
-        self._network.process_died(running.name)
-        if not running.exited.done():
-            running.exited.set_result(status)
+        self.network.process_died(process.name)
+        process.exited.set_result(end.status)
+        self._watcher.ended(process, end)
 
     def signal_group(self, group: int, signum: int) -> None:
         """Signal every process of a group."""
-        for running in [one for one in self._running.values() if one.group == group]:
-            self._signal(running, signum)
+        for process in [one for one in self._running.values() if one.group == group]:
+            self._signal(process, signum)
 
-    def _signal(self, running: _Running, signum: int) -> None:
-        if signum == signal.SIGKILL or not running.program.ignores(signum):
-            self.ended(running, -signum)
+    def _signal(self, process: SimProcess, signum: int) -> None:
+        self._watcher.signalled(process, signum)
+        if signum == signal.SIGKILL or not process.program.catches(signum):
+            self._end(process, End(-signum))
 
-    def pids(self) -> list[int]:
-        """Pids of live processes."""
-        return sorted(self._running)
+    def processes(self) -> list[SimProcess]:
+        """Live processes, oldest first."""
+        return list(self._running.values())
 
     def power_off(self) -> None:
-        """All processes gone without a word; the next boot has another id."""
-        for running in list(self._running.values()):
-            self.ended(running, -signal.SIGKILL)
+        """All processes gone without a word to anyone; the next boot has another id."""
+        self.on = False
+        self.network.host_down(self.address)
+        for process in self.processes():
+            self._end(process, End(-signal.SIGKILL))
         self._boots += 1
+        self._next_pid = FIRST_PID  # so that old pids come again, for other processes
+
+    def power_on(self) -> None:
+        """It answers again, and runs nothing."""
+        self.on = True
+        self.network.host_up(self.address)
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to a file of its disk."""
+        self.files[path] = self.files.get(path, b"") + data
 
 
 class SimHandle:
     """Implements `ports.ProcessHandle`."""
 
-    def __init__(self, machine: SimMachine, running: _Running, *, adopted: bool = False) -> None:
-        self._machine = machine
-        self._running = running
+    def __init__(self, process: SimProcess, *, adopted: bool = False) -> None:
+        self._process = process
         self._adopted = adopted
 
     @property
     def identity(self) -> ProcessId:
         """Boot id, pid and start time."""
-        return self._running.identity
+        return self._process.identity
 
     async def wait(self) -> int | None:
         """Exit status; `None` for one that was adopted."""
-        status = await asyncio.shield(self._running.exited)
+        status = await asyncio.shield(self._process.exited)
         return None if self._adopted else status
 
     def signal_group(self, signum: int) -> None:
         """Signal its process group."""
-        self._machine.signal_group(self._running.group, signum)
+        if self._process.alive:
+            self._process.machine.signal_group(self._process.group, signum)
 
 
 class SimFiles:

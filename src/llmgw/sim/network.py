@@ -41,10 +41,15 @@ class SimNetwork:
         self._listeners: dict[str, SimServer] = {}
         self._next_port: dict[str, int] = {}
         self._cut: set[tuple[str, str]] = set()
+        self._down: set[str] = set()
         self._transports: set[SimTransport] = set()
+        self._lingering: set[SimTransport] = set()  # closed, but something they sent waits on a cut link
+        self._last_number = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._healed: asyncio.Future[None] | None = None
-        self.dead: set[str] = set()  # processes killed; nothing of theirs runs again
+        self.dead: set[str] = set()  # processes that ended; nothing of theirs runs again
+        self.pids: dict[str, int] = {}  # of processes, for peer credentials
+        self.closed = False  # the simulation is over: nothing connects any more
         self.resets = 0
         self.bytes_carried = 0
 
@@ -90,14 +95,21 @@ class SimNetwork:
         """Dial. Hangs while the link is cut, as a SYN without an answer does. Raises `OSError`."""
         here = current_host.get()
         target, key = self._resolve(here, address)
+        if self.closed:
+            raise OSError(101, "Network is unreachable")
         while self.is_cut(here, target) or self.is_cut(target, here):
             self._healed = self._healed or self.loop.create_future()
             await asyncio.shield(self._healed)
         await asyncio.sleep(self._delay())
         server = self._listeners.get(key)
         if server is None:
-            raise ConnectionRefusedError(111, f"Connect call failed ({address})")
-        return self._join(factory, server, here, target)
+            raise _nobody(address)
+        near, protocol = self._join(factory, server, here, target)
+        if address.startswith("unix:"):
+            server_pid, own_pid = self.pids.get(server.process), self.pids.get(current_process.get())
+            near.tell(peer_pid=server_pid)
+            near.other.tell(peer_pid=own_pid)
+        return near, protocol
 
     def _resolve(self, here: str, address: str) -> tuple[str, str]:
         if address.startswith("unix:"):
@@ -146,11 +158,28 @@ class SimNetwork:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether bytes from `source` do not reach `target`."""
-        return source != target and (source, target) in self._cut
+        if source == target:
+            return False
+        return (source, target) in self._cut or source in self._down or target in self._down
 
     def forget(self, transport: SimTransport) -> None:
         """A transport is closed."""
         self._transports.discard(transport)
+        if transport.holds:
+            self._lingering.add(transport)
+
+    def next_number(self) -> int:
+        """A number no other transport of this network has."""
+        self._last_number += 1
+        return self._last_number
+
+    def open_transports(self) -> list[SimTransport]:
+        """Every open end, oldest first; for faults and for the leak check."""
+        return sorted(self._transports, key=_number)
+
+    def listening(self) -> list[str]:
+        """Every address something listens on; for the leak check."""
+        return sorted(self._listeners)
 
     # ------------------------------------------------------------ faults
 
@@ -167,26 +196,64 @@ class SimNetwork:
     def heal(self) -> None:
         """Mend every cut; held bytes are delivered."""
         self._cut.clear()
+        self._reconnect()
+
+    def mend(self, source: str, target: str) -> None:
+        """Mend one cut direction."""
+        self._cut.discard((source, target))
+        self._reconnect()
+
+    def host_down(self, host: str) -> None:
+        """A machine lost power: its connections and listeners are gone, and nobody is told."""
+        self._down.add(host)
+        for key in [key for key in self._listeners if _host_of(key) == host]:
+            self._listeners[key].close()
+        for transport in sorted(self._transports | self._lingering, key=_number):
+            if transport.host == host:
+                transport.vanish(silently=True)
+
+    def host_up(self, host: str) -> None:
+        """A machine answers again; what still speaks to its old connections is reset."""
+        self._down.discard(host)
+        self._reconnect()
+
+    def _reconnect(self) -> None:
         healed, self._healed = self._healed, None
         if healed is not None:
             healed.set_result(None)
-        for transport in sorted(self._transports, key=lambda one: one.number):
+        for transport in sorted(self._transports | self._lingering, key=_number):
             transport.release_held()
+        self._lingering = {one for one in self._lingering if one.holds}
 
     def reset_some(self, count: int) -> int:
         """Reset that many connections between different hosts; how many there were."""
-        candidates = sorted((t for t in self._transports if t.crosses_hosts()), key=lambda one: one.number)
+        candidates = [one for one in self.open_transports() if one.crosses_hosts()]
         chosen = self._draw.sample(candidates, min(count, len(candidates)))
         for transport in chosen:
-            transport.break_now(ConnectionResetError(104, "connection reset"))
+            transport.break_now()
         self.resets += len(chosen)
         return len(chosen)
 
     def process_died(self, process: str) -> None:
         """Run nothing of this process again; close its listeners and reset its connections (kill -9)."""
         self.dead.add(process)
-        for server in [s for s in self._listeners.values() if s.process == process]:
+        for server in [one for one in self._listeners.values() if one.process == process]:
             server.close()
-        for transport in sorted(self._transports, key=lambda one: one.number):
+        for transport in self.open_transports():
             if transport.process == process:
                 transport.vanish()
+
+
+def _nobody(address: str) -> OSError:
+    # A path nobody listens on has no file here: the simulated disk keeps no stale sockets.
+    if address.startswith("unix:"):
+        return FileNotFoundError(2, "No such file or directory")
+    return ConnectionRefusedError(111, f"Connect call failed ({address})")
+
+
+def _host_of(key: str) -> str:
+    return key.removeprefix("unix:").partition(":")[0]
+
+
+def _number(transport: SimTransport) -> int:
+    return transport.number

@@ -6,19 +6,26 @@ order of equal ones; after `connection_lost` a protocol hears nothing more.
 """
 
 import asyncio
-import itertools
+import socket
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from enum import Enum
 from typing import Any, Protocol
 
 HIGH_WATER = 64 * 1024  # asyncio's own default
 LOW_WATER = HIGH_WATER // 4
 _SMALLEST_STEP_S = 1e-7
 
-END = None  # in place of bytes: the writer sent its end
 
-Piece = bytes | None
+class Sign(Enum):
+    """What travels on a connection besides bytes."""
+
+    END = "end"  # the writer sent its end
+    RESET = "reset"  # the connection is broken
+
+
+Piece = bytes | Sign
 
 
 class Carrier(Protocol):
@@ -39,6 +46,10 @@ class Carrier(Protocol):
         """A transport is closed."""
         ...
 
+    def next_number(self) -> int:
+        """A number no other transport of this network has."""
+        ...
+
 
 class SimServer(asyncio.AbstractServer):
     """A listener."""
@@ -53,7 +64,6 @@ class SimServer(asyncio.AbstractServer):
         self._unlist = unlist
         self._serving = True
         self.open: set[SimTransport] = set()
-        self._empty: asyncio.Future[None] | None = None
 
     @property
     def sockets(self) -> tuple["_NamedSocket", ...]:
@@ -96,10 +106,11 @@ class SimServer(asyncio.AbstractServer):
 
 
 class _NamedSocket:
-    """Answers `getsockname`; nothing else of a socket exists here."""
+    """Answers with its name and family; nothing else of a socket exists here."""
 
     def __init__(self, address: Any) -> None:
         self._address = address
+        self.family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
 
     def getsockname(self) -> Any:
         return self._address
@@ -108,14 +119,16 @@ class _NamedSocket:
 class SimTransport(asyncio.Transport):
     """One end of a connection between two simulated processes."""
 
-    _numbers = itertools.count()
-
     def __init__(
         self, network: Carrier, protocol: asyncio.BaseProtocol, hosts: tuple[str, str], process: str
     ) -> None:
         here, there = hosts
-        super().__init__({"peername": (there, 0), "sockname": (here, 0)})
-        self.number = next(self._numbers)
+        self.number = network.next_number()
+        self._facts: dict[str, object] = {
+            "peername": (there, self.number),
+            "sockname": (here, self.number),
+        }
+        super().__init__(self._facts)
         self.process = process
         self._network = network
         self._protocol = protocol
@@ -141,6 +154,29 @@ class SimTransport(asyncio.Transport):
         other._context = server.context.copy()
         server.open.add(other)
 
+    def __hash__(self) -> int:
+        return self.number  # an address in memory would order sets differently in every run
+
+    @property
+    def host(self) -> str:
+        """The host this end is on."""
+        return self._here
+
+    @property
+    def other(self) -> "SimTransport":
+        """The other end."""
+        assert self._peer is not None, "a transport is paired before it is used"
+        return self._peer
+
+    @property
+    def holds(self) -> bool:
+        """Whether something it sent waits on a cut link."""
+        return bool(self._held)
+
+    def tell(self, **facts: object) -> None:
+        """Add what `get_extra_info` answers."""
+        self._facts.update(facts)
+
     def crosses_hosts(self) -> bool:
         """Whether the two ends are on different hosts."""
         return self._here != self._there
@@ -164,7 +200,7 @@ class SimTransport(asyncio.Transport):
             self._send(piece, delay)
         if self._outstanding > self._high and not self._writing_paused:
             self._writing_paused = True
-            self._context.run(self._protocol.pause_writing)
+            self._call(self._protocol.pause_writing)
 
     def writelines(self, pieces: Any) -> None:
         """Send several pieces as one write."""
@@ -178,7 +214,7 @@ class SimTransport(asyncio.Transport):
         """Send the end, keep reading."""
         if not self._ended and not self._lost:
             self._ended = True
-            self._send(END, 0.0)
+            self._send(Sign.END, 0.0)
 
     def get_write_buffer_size(self) -> int:
         """Bytes written and not yet read by the other end."""
@@ -224,10 +260,13 @@ class SimTransport(asyncio.Transport):
             return
         self._closing = True
         self._network.loop.call_soon(self._lose, None)
-        if self._peer is not None:
-            self._send_break(ConnectionResetError(104, "connection reset by peer"))
+        self._send(Sign.RESET, 0.0)
 
     # ------------------------------------------------------------ delivery
+
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
+        # A copy, because a context cannot be entered twice, and a protocol may write from its callback.
+        self._context.copy().run(callback, *args)
 
     def _send(self, piece: Piece, delay: float) -> None:
         if self._network.is_cut(self._here, self._there):
@@ -235,18 +274,8 @@ class SimTransport(asyncio.Transport):
             return
         loop = self._network.loop
         self._last_delivery = max(loop.time() + delay, self._last_delivery + _SMALLEST_STEP_S)
-        peer = self._peer
-        assert peer is not None, "a transport is paired before it is used"
-        peer._context.run(loop.call_at, self._last_delivery, peer._arrived, piece)
-
-    def _send_break(self, error: Exception) -> None:
-        if self._network.is_cut(self._here, self._there):
-            return  # the reset is lost; the other end finds out by its own timers
-        loop = self._network.loop
-        self._last_delivery = max(loop.time(), self._last_delivery + _SMALLEST_STEP_S)
-        peer = self._peer
-        assert peer is not None, "a transport is paired before it is used"
-        peer._context.run(loop.call_at, self._last_delivery, peer._lose, error)
+        # In no process's context: the kernel answers for a process that is dead by then.
+        loop.call_at(self._last_delivery, self.other._arrived, piece, context=Context())
 
     def release_held(self) -> None:
         """The link healed: what waited travels now."""
@@ -255,67 +284,77 @@ class SimTransport(asyncio.Transport):
             self._send(piece, 0.0)
 
     def _arrived(self, piece: Piece) -> None:
-        if self._lost:
-            if piece is not END and self._peer is not None and not self._peer._lost:
-                self._send_break(ConnectionResetError(104, "connection reset by peer"))
-            return
-        self._inbox.append(piece)
-        self._drain_inbox()
+        if piece is Sign.RESET:
+            self._lose(_reset())
+        elif not self._lost:
+            self._inbox.append(piece)
+            self._drain_inbox()
+        elif piece is not Sign.END and self._peer is not None and not self._peer._lost:
+            self._send(Sign.RESET, 0.0)
 
     def _drain_inbox(self) -> None:
         while self._inbox and not self._reading_paused and not self._lost:
-            self._context.run(self._give, self._inbox.popleft())
+            self._call(self._give, self._inbox.popleft())
 
     def _give(self, piece: Piece) -> None:
         protocol = self._protocol
-        if piece is END:
-            keep_open = protocol.eof_received() if isinstance(protocol, asyncio.Protocol) else None
-            if not keep_open:
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol), "stream protocols only"
+        if isinstance(piece, Sign):
+            if not protocol.eof_received():
                 self.close()
             return
-        peer = self._peer
         if isinstance(protocol, asyncio.BufferedProtocol):
             _fill(protocol, piece)
         else:
-            assert isinstance(protocol, asyncio.Protocol), "stream protocols only"
             protocol.data_received(piece)
-        if peer is not None:
-            peer._was_read(len(piece))
+        if self._peer is not None:
+            self._peer._was_read(len(piece))
 
     def _was_read(self, count: int) -> None:
         self._outstanding -= count
         if self._writing_paused and self._outstanding <= self._low and not self._lost:
             self._writing_paused = False
-            self._context.run(self._protocol.resume_writing)
+            self._call(self._protocol.resume_writing)
 
     def _lose(self, error: Exception | None) -> None:
         if self._lost:
             return
-        self._lost = self._closing = True
+        self._leave()
         self._inbox.clear()
+        self._call(self._protocol.connection_lost, error)
+
+    def _leave(self) -> None:
+        self._lost = self._closing = True
         self._network.forget(self)
         if self._server is not None:
             self._server.open.discard(self)
-        self._context.run(self._protocol.connection_lost, error)
 
     # ------------------------------------------------------------ faults
 
-    def break_now(self, error: Exception) -> None:
+    def break_now(self) -> None:
         """Both ends lose the connection."""
         loop = self._network.loop
         for end in (self, self._peer):
             if end is not None:
-                loop.call_soon(end._lose, error)
+                end._context.run(loop.call_soon, end._lose, _reset())
 
-    def vanish(self) -> None:
-        """The process of this end is dead: the other end is reset, this one's protocol hears nothing."""
+    def vanish(self, *, silently: bool = False) -> None:
+        """The process of this end is dead: its protocol hears nothing, the other end is reset.
+
+        Silently: its machine lost power, so the other end finds out by its own timers or, once the
+        machine is up again, when it sends something.
+        """
+        if silently:
+            self._held.clear()
         if self._lost:
             return
-        self._lost = self._closing = True
-        self._network.forget(self)
-        if self._server is not None:
-            self._server.open.discard(self)
-        self._send_break(ConnectionResetError(104, "connection reset by peer"))
+        if not silently:
+            self._send(Sign.RESET, 0.0)
+        self._leave()
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError(104, "Connection reset by peer")
 
 
 def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
