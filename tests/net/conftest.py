@@ -1,19 +1,28 @@
 """Every test of the network runs on each kind of loop that serves in production.
 
-A simulated loop joins by being added here, for the tests under `contract/` only: those open sockets
-through the loop alone.
+The simulated loop joins for the tests under `contract/` only: those open sockets through the loop alone.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
+
+from llmgw.sim.loop import SimLoop
+from llmgw.sim.network import SimNetwork
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 REAL_LOOPS: Mapping[str, LoopFactory] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
+def simulated_loop() -> asyncio.AbstractEventLoop:
+    return SimLoop(SimNetwork(random.Random(1)))
+
+
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
+    if "contract" in item.path.parts:
+        return {**REAL_LOOPS, "simulated": simulated_loop}
     return REAL_LOOPS
