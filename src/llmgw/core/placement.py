@@ -8,7 +8,7 @@ full list comes from the same judgement as the decision.
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -105,16 +105,18 @@ class Unplaceable(msgspec.Struct, frozen=True):
         """One line for a person: each profile with its reasons, both numbers and the remedy."""
         if not self.profiles:
             return f"{self.model} has no profiles: add one"
-        return "; ".join(f"{profile.profile}: {_reasons(profile.reasons)}" for profile in self.profiles)
+        return " / ".join(
+            f"{profile.profile}: {'; '.join(_reason(reason) for reason in profile.reasons)}"
+            for profile in self.profiles
+        )
 
 
-def _reasons(reasons: Iterable[ReasonCount]) -> str:
-    return ", ".join(
-        f"{reason.node}{f' and {reason.count - 1} more' if reason.count > 1 else ''} {reason.example.line()}"
-        if reason.node
-        else reason.example.line()
-        for reason in reasons
-    )
+def _reason(reason: ReasonCount) -> str:
+    example = reason.example
+    others = f" and {reason.count - 1} more" if reason.count > 1 else ""
+    where = f"{reason.node}{others}: " if reason.node else ""
+    remedy = f" ({example.remedy})" if example.remedy else ""
+    return f"{where}needs {example.needed}, has {example.had}{remedy}"
 
 
 class NodeVerdict(msgspec.Struct, frozen=True):
