@@ -105,3 +105,15 @@ def outcome_of(work: Callable[[], T]) -> T | Failed:
         return work()
     except Exception as failure:  # noqa: BLE001  the one place that may
         return Failed(failure)
+
+
+def guarded(call: Callable[[T], None], failed: Callable[[Exception], None]) -> Callable[[T], None]:
+    """`call` with its failures given to `failed`: for a callback that others gave and the loop runs."""
+
+    def run(value: T) -> None:
+        try:
+            call(value)
+        except Exception as failure:  # noqa: BLE001  the one place that may
+            failed(failure)
+
+    return run
