@@ -10,6 +10,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from types import MappingProxyType
 
+from llmgw.net.http1.fields import write_fields
 from llmgw.ports import Clock, HeaderList
 
 LAST_CHUNK = b"0\r\n\r\n"
@@ -42,14 +43,7 @@ class ReplyHeads:
 
         Raises `ValueError` on a header that would break the framing.
         """
-        parts: list[bytes] = []
-        for name, value in headers:
-            if name in _OURS:
-                raise ValueError(f"header {name!r} is set by the listener alone")
-            parts += (name, b": ", value, b"\r\n")
-        fields = b"".join(parts)
-        if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers):
-            raise ValueError("a header with a line break would split the answer")
+        fields = write_fields(headers, _OURS)
         line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\ndate: " % status
         return b"".join((line, self._today(), framing, fields, b"\r\n", body))
 
