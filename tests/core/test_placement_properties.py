@@ -185,6 +185,8 @@ def check_each_is_on_an_open_node_with_what_its_profile_asks_for(
             kinds = {name: install.kind for name, install in on.report.engines.items()}
             assert profile.engine in ([kinds.get(profile.install)] if profile.install else kinds.values())
         of_class = {card.index for card in on.report.gpus or () if card.gpu_class == profile.gpu_class}
+        broken = {card.index for card in on.report.gpus or () if card.ecc_uncorrected}
+        assert not broken.intersection(shard.claim.gpus)
         assert len(shard.claim.gpus) == profile.gpus_per_node
         assert of_class.issuperset(shard.claim.gpus)
 

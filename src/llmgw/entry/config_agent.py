@@ -62,12 +62,12 @@ def load_agent_config(path: Path) -> AgentConfig:
     servers, problems = servers_of(written.server, written.servers)
     problems += tuple(
         problem
-        for server in servers
+        for server, place in servers.items()
         for problem in insecure_problem(
-            "server" if written.server else "servers",
+            place,
             server,
             written.insecure,
-            "use a server on this machine",
+            "dial 127.0.0.1, or write insecure: true to go without",
         )
     )
     if written.id is not None and _NAME.fullmatch(written.id) is None:
@@ -77,7 +77,7 @@ def load_agent_config(path: Path) -> AgentConfig:
         raise settings.error(problems)
     return AgentConfig(
         path=path,
-        servers=servers,
+        servers=tuple(servers),
         id=written.id,
         address=written.address,
         labels=written.labels,

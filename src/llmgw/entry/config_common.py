@@ -5,6 +5,7 @@ accepted (C1); nothing is started from a file with a problem; paths are relative
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,9 +16,11 @@ from llmgw.core import defaults
 from llmgw.core.shape import Duration, Problem, Shape, Wrong, accepts, shown
 from llmgw.core.units import write_duration
 from llmgw.entry.yaml_strict import Document, YamlError, read_yaml
-from llmgw.net.addresses import BadAddress, TcpAddress, parse_address, tcp_address
+from llmgw.net.addresses import BadAddress, TcpAddress, UnixAddress, parse_address, tcp_address
 
 T = TypeVar("T")
+
+_HOST = re.compile(r"(?!\d+(\.\d+)*$)[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")  # a name, not a mistyped number
 
 
 class ConfigError(Exception):
@@ -31,23 +34,31 @@ class ConfigError(Exception):
 # ---------------------------------------------------------------- values
 
 
+def _is_host(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return _HOST.fullmatch(host) is not None
+
+
 def is_listen(text: str) -> bool:
     """Whether it is `host:port`."""
     try:
-        tcp_address(text)
+        return _is_host(tcp_address(text).host)
     except BadAddress:
         return False
-    return True
 
 
 def server_address(text: str) -> str | None:
     """A `server:` as dialled, `host:port` (a port left out is added) or `unix:/path`; `None` if neither."""
-    for candidate in (text, f"{text}:{defaults.AGENT_PORT}", f"[{text}]:{defaults.AGENT_PORT}"):
-        try:
-            return str(parse_address(candidate))
-        except BadAddress:
-            continue
-    return None
+    bare = text.removeprefix("[").removesuffix("]")
+    if _is_host(bare):
+        return str(TcpAddress(bare, defaults.AGENT_PORT))
+    try:
+        address = parse_address(text)
+    except BadAddress:
+        return None
+    return str(address) if isinstance(address, UnixAddress) or _is_host(address.host) else None
 
 
 def is_loopback(address: str) -> bool:
@@ -110,7 +121,9 @@ class Settings(msgspec.Struct, frozen=True):
         """The error to raise for these problems, in the order of the file."""
         placed = [(self.document.line_of(problem.path), problem) for problem in problems]
         placed.sort(key=lambda pair: pair[0])
-        return ConfigError([f"{self.path}:{line}: {problem.line()}" for line, problem in placed])
+        return ConfigError(
+            [f"{self.path}{f':{line}' if line else ''}: {problem.line()}" for line, problem in placed]
+        )
 
     def resolved(self, written: str) -> Path:
         """A path as written: `~` is the home folder, a relative one starts at the file's folder."""
@@ -133,14 +146,22 @@ def read_settings(path: Path, shape: Shape[T]) -> tuple[Settings, T]:
     return settings, written
 
 
-def servers_of(server: str | None, servers: Sequence[str]) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """`server` first, then `servers`, without repeats (A2); a problem when none is written."""
-    written = [*([server] if server is not None else []), *servers]
-    found = tuple(dict.fromkeys(address for text in written if (address := server_address(text))))
+def servers_of(server: str | None, servers: Sequence[str]) -> tuple[dict[str, str], tuple[Problem, ...]]:
+    """Addresses with where each is written: `server` first, then `servers`, without repeats (A2).
+
+    A problem when none is written.
+    """
+    written = [("server", server)] if server is not None else []
+    written += [(f"servers[{index}]", text) for index, text in enumerate(servers)]
+    found: dict[str, str] = {}
+    for path, text in written:
+        address = server_address(text)
+        assert address is not None, "the shape checked it"
+        found.setdefault(address, path)
     if found:
         return found, ()
     text = "is required: the address of the control plane's agent listener, host:port"
-    return (), (Problem("server", "", text),)
+    return {}, (Problem("server", "", text),)
 
 
 def insecure_problem(path: str, address: str, insecure: bool, remedy: str) -> tuple[Problem, ...]:

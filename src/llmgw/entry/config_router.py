@@ -45,9 +45,11 @@ def load_router_config(path: Path) -> RouterConfig:
     servers, problems = servers_of(written.server, written.servers)
     problems += tuple(
         problem
-        for server in servers
-        for problem in insecure_problem("server", server, False, "dial 127.0.0.1")
+        for server, place in servers.items()
+        for problem in insecure_problem(place, server, False, "dial 127.0.0.1")
     )
     if problems:
         raise settings.error(problems)
-    return RouterConfig(path, servers, ClientsConfig(written.clients.listen, written.clients.max_body_mb))
+    return RouterConfig(
+        path, tuple(servers), ClientsConfig(written.clients.listen, written.clients.max_body_mb)
+    )

@@ -56,9 +56,7 @@ def read_yaml(text: str | bytes) -> Document:
     try:
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        words = [part for part in (error.context, error.problem) if part]
-        raise YamlError(mark.line + 1 if mark else 0, ", ".join(words)) from error
+        raise _syntax_error(error) from error
     except yaml.YAMLError as error:  # not text at all
         raise YamlError(0, str(error).splitlines()[0]) from error
     except RecursionError as error:
@@ -66,6 +64,16 @@ def read_yaml(text: str | bytes) -> Document:
     reading = _Reading()
     data = None if root is None else reading.value(root, "", 0)
     return Document(data, reading.lines)
+
+
+def _syntax_error(error: yaml.MarkedYAMLError) -> YamlError:
+    mark, begun = error.problem_mark, error.context_mark
+    context = error.context or ""
+    if context and mark and begun and begun.line != mark.line:
+        context += f" that begins on line {begun.line + 1}"
+    at = mark or begun
+    words = ", ".join(part for part in (context, error.problem) if part)
+    return YamlError(at.line + 1 if at else 0, words)
 
 
 class _Reading:
