@@ -6,13 +6,14 @@ Laws: bytes are `int`, durations are seconds as `float`, one GB is 10**9 bytes (
 
 import hashlib
 import re
+from typing import Final
 
 GB = 10**9
 KIB = 1024
 MIB = 1024 * KIB
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SLUG_SAFE = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
 
