@@ -14,7 +14,8 @@ import msgspec
 from llmgw.core.catalog import ArgValue, SecretRef
 from llmgw.core.claims import Claim
 from llmgw.core.inventory import Filesystem, Gpu, NodeReport
-from llmgw.wire.envelope import MessageSet, Unknown
+from llmgw.wire.envelope import MessageSet
+from llmgw.wire.envelope import Unknown as Unknown
 
 PROTOCOL = 1
 
@@ -68,6 +69,7 @@ class ShardReport(msgspec.Struct, frozen=True):
     model: str = ""
     profile: str = ""
     fingerprint: str = ""
+    engine: str = ""
     term: int | None = None
     shard_count: int | None = None
     fabric: str | None = None

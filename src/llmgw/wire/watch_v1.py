@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from llmgw.wire.envelope import MessageSet, Unknown
+from llmgw.wire.envelope import MessageSet
+from llmgw.wire.envelope import Unknown as Unknown
 
 # ---------------------------------------------------------------- what a router serves
 

@@ -1,0 +1,154 @@
+"""Holds the routers' streams: tells them what to serve, hears what they use (G17, R16a).
+
+Laws: a router that joins gets the whole table, then only what differs, each with its revision; a router
+that does not read is closed and starts over with a snapshot; usage is stored off the owner's path and
+acknowledged only once it is in the store.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from llmgw.aio.mailbox import Mailbox, MailboxClosed
+from llmgw.aio.tasks import Tasks
+from llmgw.control import translate
+from llmgw.control.table import Table, snapshot, update
+from llmgw.core import happenings as h
+from llmgw.ports import MessageStream, StreamClosed
+from llmgw.wire import watch_v1
+
+_LOG = logging.getLogger("llmgw.control.watchers")
+
+# Updates waiting for one router; more means that it does not read, and a snapshot is cheaper.
+OUTBOX_MAX = 200
+
+Tell = Callable[[h.Event], Awaitable[None]]
+StoreUsage = Callable[[watch_v1.UsageBatch], Awaitable[bool]]
+"""Stores a batch; false when the store is not there and the router must send it again."""
+
+
+class Current(msgspec.Struct, frozen=True):
+    """The table in force, with what identifies it."""
+
+    table: Table
+    revision: int
+    cluster_id: str
+    term: int
+
+
+class _Link:
+    """One router's stream."""
+
+    def __init__(self, stream: MessageStream, hello: watch_v1.Hello) -> None:
+        self.stream = stream
+        self.hello = hello
+        self.outbox: Mailbox[watch_v1.Down] = Mailbox(OUTBOX_MAX)
+
+
+class RouterHub:
+    """Every connected router, by its id."""
+
+    def __init__(self, tell: Tell, store_usage: StoreUsage, tasks: Tasks) -> None:
+        self._tell = tell
+        self._store_usage = store_usage
+        self._tasks = tasks
+        self._links: dict[str, _Link] = {}
+        self._current: Current | None = None
+        self._on_hello: list[Callable[[watch_v1.Hello], None]] = []
+        self.unknown_messages = 0
+
+    def hellos(self) -> tuple[watch_v1.Hello, ...]:
+        """Who is connected, as each introduced itself."""
+        return tuple(link.hello for link in self._links.values())
+
+    def on_hello(self, hear: Callable[[watch_v1.Hello], None]) -> None:
+        """Call `hear` with every router that connects."""
+        self._on_hello.append(hear)
+
+    async def serve(self, stream: MessageStream) -> None:
+        """One stream from its first message to its end."""
+        try:
+            hello = watch_v1.decode_up(await stream.receive())
+        except StreamClosed:
+            return
+        if not isinstance(hello, watch_v1.Hello):
+            await stream.close("the first message of a router must say who it is")
+            return
+        link = _Link(stream, hello)
+        self._replace(hello.router_id, link)
+        writer = self._tasks.start(self._write(link), name=f"updates to router {hello.router_id}")
+        try:
+            await self._tell(h.RouterJoined(hello.router_id))
+            for hear in self._on_hello:
+                hear(hello)
+            while True:
+                await self._hear(link, watch_v1.decode_up(await stream.receive()))
+        except StreamClosed:
+            pass
+        finally:
+            link.outbox.close()
+            if self._links.get(hello.router_id) is link:
+                del self._links[hello.router_id]
+                await self._tell(h.RouterLeft(hello.router_id))
+        await writer
+
+    def _replace(self, router: str, link: _Link) -> None:
+        old = self._links.get(router)
+        if old is not None:  # its half-open stream; the process is the same
+            old.outbox.close()
+        self._links[router] = link
+        if self._current is not None:
+            now = self._current
+            link.outbox.try_put(snapshot(now.table, now.revision, now.cluster_id, now.term))
+
+    async def _hear(self, link: _Link, message: watch_v1.Up | watch_v1.Unknown) -> None:
+        router = link.hello.router_id
+        match message:
+            case watch_v1.Applied():
+                await self._tell(h.RouterApplied(router, message.revision))
+            case watch_v1.Use():
+                await self._tell(h.UseReported(router, translate.endpoint_use(message.endpoints)))
+            case watch_v1.UsageBatch():
+                self._tasks.start(self._keep(link, message), name="store usage")
+            case watch_v1.Hello():
+                _LOG.warning("router %s introduced itself twice", router)
+            case watch_v1.Unknown():
+                self.unknown_messages += 1
+
+    async def _keep(self, link: _Link, batch: watch_v1.UsageBatch) -> None:
+        if await self._store_usage(batch):
+            self._send(link, watch_v1.UsageStored(batch.batch))
+
+    async def _write(self, link: _Link) -> None:
+        try:
+            while True:
+                await link.stream.send(watch_v1.encode(await link.outbox.get()))
+        except (MailboxClosed, StreamClosed):
+            await link.stream.close()
+
+    def _send(self, link: _Link, message: watch_v1.Down) -> None:
+        try:
+            if link.outbox.try_put(message):
+                return
+        except MailboxClosed:
+            return
+        _LOG.warning("router %s does not read its updates; its stream is closed", link.hello.router_id)
+        link.outbox.close()
+
+    # ------------------------------------------------------------ used by the owner and the children
+
+    def publish(self, current: Current) -> None:
+        """This table is in force now; tell every router what differs."""
+        old, self._current = self._current, current
+        for link in self._links.values():
+            if old is None:
+                self._send(link, snapshot(current.table, current.revision, current.cluster_id, current.term))
+            else:
+                self._send(link, update(old.table, current.table, current.revision))
+
+    def drain(self, router: str, reason: str, bound_s: float) -> None:
+        """Have a router finish and exit: another process took its place."""
+        link = self._links.get(router)
+        if link is not None:
+            self._send(link, watch_v1.Drain(reason, bound_s))
