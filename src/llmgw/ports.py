@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from llmgw.core.inventory import OperatorMark
+from llmgw.core.inventory import Filesystem, Gpu, NodeReport, OperatorMark
 from llmgw.wire.admin_v1 import EventRow, Explanation, ModelRow, NodeRow, ReplicaRow, RouterRow, Status
 from llmgw.wire.watch_v1 import KeyEntry, UsageRow
 
@@ -360,8 +360,11 @@ class Processes(Protocol):
         """A handle on a process that is alive with exactly this identity (zombies are dead)."""
         ...
 
-    def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
-        """Every live process whose environment holds all of these variables."""
+    async def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
+        """Every live process whose environment holds all of these variables.
+
+        Waits, because looking into a process stuck in the kernel may hang (A17b).
+        """
         ...
 
     def kill(self, identity: ProcessId, signum: int) -> None:
@@ -369,6 +372,92 @@ class Processes(Protocol):
         ...
 
     def boot_id(self) -> str: ...
+
+
+# ---------------------------------------------------------------- a node, as its agent looks at it
+
+
+class NodeVitals(msgspec.Struct, frozen=True):
+    """What changes from moment to moment (A6). `None`: could not be learned.
+
+    `stale_s` names the fields whose probe did not answer in time, with the age of the value given.
+    """
+
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    filesystems: tuple[Filesystem, ...] | None = None
+    ports_in_use: tuple[int, ...] | None = None
+    stale_s: Mapping[str, float] = {}
+
+
+class NodeProbe(Protocol):
+    """Looks at this node. Every look is bounded; one that hangs yields the last value (A17b)."""
+
+    async def report(self) -> NodeReport:
+        """The whole node, looked at anew (A1)."""
+        ...
+
+    async def vitals(self, ports: range) -> NodeVitals:
+        """What a heartbeat carries; of the ports only those in `ports`."""
+        ...
+
+
+class FileKind(Enum):
+    """What a path is."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+class FileFacts(msgspec.Struct, frozen=True):
+    """What a look at one path found: the first bytes of a file, or why it could not be read."""
+
+    kind: FileKind
+    size_bytes: int = 0
+    head: bytes = b""
+    detail: str = ""
+
+
+class NodeChecks(Protocol):
+    """What is looked at on the node before an engine is started (A16), and after it ended."""
+
+    async def port_free(self, address: str, port: int) -> bool:
+        """Whether an engine could listen there now."""
+        ...
+
+    async def file(self, path: str) -> FileFacts:
+        """What is at a path; a filesystem that does not answer is `UNREADABLE`."""
+        ...
+
+    async def secret(self, path: str) -> str:
+        """The content of a secret's file without its last newline. Raises `OSError`."""
+        ...
+
+
+class EngineLogs(Protocol):
+    """The bounded files engines write their output to (A15), by name."""
+
+    def path(self, name: str) -> str:
+        """Where an engine's output goes; the folder is there."""
+        ...
+
+    async def tail(self, name: str, lines: int) -> tuple[str, ...]:
+        """The last lines, oldest first; () when there is no such log."""
+        ...
+
+    async def read(self, name: str, offset: int | None) -> tuple[tuple[str, ...], int]:
+        """Whole lines after a byte offset and the next offset; `None` begins at the end.
+
+        A log that was cut meanwhile is read from its new start.
+        """
+        ...
+
+    async def trim(self) -> None:
+        """Cut logs that grew beyond their bound, remove the oldest of those no engine writes."""
+        ...
 
 
 # ---------------------------------------------------------------- files of a role

@@ -168,8 +168,8 @@ def test_processes_are_found_by_every_variable_of_their_marker() -> None:
     async def main() -> None:
         ours = await bench.spawn(AGENT="a", SHARD="r/0")
         await bench.spawn(AGENT="b", SHARD="r/0")
-        assert bench.machine.marked({"AGENT": "a"}) == [ours.identity]
-        assert bench.machine.marked({"AGENT": "a", "SHARD": "other"}) == []
+        assert await bench.machine.marked({"AGENT": "a"}) == [ours.identity]
+        assert await bench.machine.marked({"AGENT": "a", "SHARD": "other"}) == []
 
     bench.run(main())
 

@@ -61,11 +61,15 @@ class WeightFile(msgspec.Struct, frozen=True):
 
 
 class EngineInstall(msgspec.Struct, frozen=True):
-    """An installed engine: how it is run there. `kind` is the adapter's name."""
+    """An installed engine: how it is run there. `kind` is the adapter's name.
+
+    With a `module`, `path` is the interpreter that has it; without, the engine's own program.
+    """
 
     kind: str
     path: str | None = None
     version: str | None = None
+    module: str | None = None
 
 
 class NodeReport(msgspec.Struct, frozen=True):

@@ -128,7 +128,7 @@ class SimMachine:
             return None
         return SimHandle(process, adopted=True)
 
-    def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
+    async def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
         """Live processes whose environment holds all of these."""
         wanted = marker.items()
         return [one.identity for one in self._running.values() if wanted <= dict(one.spec.env).items()]

@@ -110,6 +110,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     gpus: tuple[Gpu, ...] | None = None
     filesystems: tuple[Filesystem, ...] | None = None
     ports_in_use: tuple[int, ...] | None = None
+    stale_s: Mapping[str, float] | None = None  # fields whose probe hung, with their value's age
 
 
 class NodeChanged(msgspec.Struct, frozen=True, tag="node_changed"):
