@@ -16,6 +16,7 @@ from llmgw.control.logs import LogChannel
 from llmgw.core import happenings as h
 from llmgw.ports import MessageStream, StreamClosed
 from llmgw.wire import agent_v1
+from llmgw.wire.envelope import Unknown
 
 _LOG = logging.getLogger("llmgw.control.agents")
 
@@ -71,9 +72,9 @@ class AgentHub:
         await writer
 
     async def _hear(self, session: h.Session, link: _Link, first: agent_v1.Register) -> None:
-        message: agent_v1.Up | agent_v1.Unknown = first
+        message: agent_v1.Up | Unknown = first
         while True:
-            if isinstance(message, agent_v1.Unknown):
+            if isinstance(message, Unknown):
                 self._note_unknown(message)
             elif isinstance(message, agent_v1.LogLines):
                 self._log_lines(link, message)
@@ -83,7 +84,7 @@ class AgentHub:
                     await self._tell(event)
             message = agent_v1.decode_up(await link.stream.receive())
 
-    def _note_unknown(self, message: agent_v1.Unknown) -> None:
+    def _note_unknown(self, message: Unknown) -> None:
         self.unknown_messages += 1
         if message.error is not None:
             _LOG.warning("unreadable message %r from an agent: %s", message.type, message.error)

@@ -17,6 +17,7 @@ from llmgw.control.table import Table, snapshot, update
 from llmgw.core import happenings as h
 from llmgw.ports import MessageStream, StreamClosed
 from llmgw.wire import watch_v1
+from llmgw.wire.envelope import Unknown
 
 _LOG = logging.getLogger("llmgw.control.watchers")
 
@@ -102,7 +103,7 @@ class RouterHub:
             now = self._current
             link.outbox.try_put(snapshot(now.table, now.revision, now.cluster_id, now.term))
 
-    async def _hear(self, link: _Link, message: watch_v1.Up | watch_v1.Unknown) -> None:
+    async def _hear(self, link: _Link, message: watch_v1.Up | Unknown) -> None:
         router = link.hello.router_id
         match message:
             case watch_v1.Applied():
@@ -113,7 +114,7 @@ class RouterHub:
                 self._tasks.start(self._keep(link, message), name="store usage")
             case watch_v1.Hello():
                 _LOG.warning("router %s introduced itself twice", router)
-            case watch_v1.Unknown():
+            case Unknown():
                 self.unknown_messages += 1
 
     async def _keep(self, link: _Link, batch: watch_v1.UsageBatch) -> None:

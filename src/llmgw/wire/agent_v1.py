@@ -14,8 +14,7 @@ import msgspec
 from llmgw.core.catalog import ArgValue, SecretRef
 from llmgw.core.claims import Claim
 from llmgw.core.inventory import Filesystem, Gpu, NodeReport
-from llmgw.wire.envelope import MessageSet
-from llmgw.wire.envelope import Unknown as Unknown
+from llmgw.wire.envelope import MessageSet, Unknown
 
 PROTOCOL = 1
 

@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from llmgw.wire.envelope import MessageSet
-from llmgw.wire.envelope import Unknown as Unknown
+from llmgw.wire.envelope import MessageSet, Unknown
 
 # ---------------------------------------------------------------- what a router serves
 
