@@ -1,0 +1,38 @@
+"""Writes docs/reference/errors.md from the table of client errors; a test compares the two."""
+
+from pathlib import Path
+
+from llmgw.wire.errors import ERRORS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "errors.md"
+
+INTRO = """\
+# Errors of the client listener
+
+Made by `scripts/errors_page.py` from `llmgw.wire.errors`; change the table, not this page.
+
+Every error is `{"error": {"message", "type", "param", "code"}}`, and every answer, good or bad, has an
+`x-request-id`. Branch on `code`: it is stable. A stream that fails after its first event ends with one
+event that holds such an error, without `data: [DONE]`, and the connection is closed without the final
+chunk: it cannot be taken for a whole answer.
+
+| code | status | type | headers | meaning |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def render() -> str:
+    """The text of the page."""
+    lines = []
+    for code, shape in ERRORS.items():
+        headers = [f"`{name.decode()}: {value.decode()}`" for name, value in shape.headers]
+        if shape.retry_after_s is not None:
+            headers.append("`retry-after`")
+        shown = ", ".join(headers) or "-"
+        lines.append(f"| `{code.value}` | {shape.status} | `{shape.type}` | {shown} | {shape.meaning} |\n")
+    return INTRO + "".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(render(), encoding="utf-8")
