@@ -5,6 +5,7 @@ are added, never renamed.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -150,6 +151,13 @@ class EventRow(msgspec.Struct, frozen=True):
     model: str | None = None
     replica: str | None = None
     node: str | None = None
+
+
+class NodeStateChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `PUT /api/v1/nodes/{id}/state`: the operator's word on a node, with why."""
+
+    state: Literal["ready", "cordoned", "draining"]
+    reason: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True):
