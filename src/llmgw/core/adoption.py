@@ -72,7 +72,7 @@ def hear_known(replica: Replica, report: ReportedShard, now: float) -> Replica:
     """A shard we know spoke; a replica nobody heard is kept again."""
     heard = hear_shard(replica, report, now)
     if heard.course is Course.LOST:
-        heard = step_course(heard, CourseEvent.HEARD_AGAIN)
+        heard = step_course(heard, CourseEvent.HEARD_AGAIN, now)
     return heard
 
 

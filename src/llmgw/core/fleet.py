@@ -383,7 +383,7 @@ class Fleet:
                 assert_never(decision)
 
     def _lose(self, decision: Lose, now: float) -> Effects:
-        replica = step_course(self._replicas[decision.replica], CourseEvent.NODES_LOST)
+        replica = step_course(self._replicas[decision.replica], CourseEvent.NODES_LOST, now)
         for shard in replica.shards:
             replica = step_shard(replica, shard.rank, ShardEvent.NODE_LOST, now)
         self._replicas[replica.id] = replica
@@ -397,7 +397,7 @@ class Fleet:
         retry = after_failure(self._retries.get(replica.model), failure, ready_s, now, draw)
         self._retries[replica.model] = retry
         ending = Ending(failure.text, now, failure)
-        effects = self._end(step_course(replica, CourseEvent.BROKE, ending))
+        effects = self._end(step_course(replica, CourseEvent.BROKE, now, ending))
         again = format_duration(max(0.0, retry.not_before - now))
         text = f"{failure.text}; {replica.model} is tried again in {again}"
         effects.append(h.Record("replica_failed", text, replica.model, replica.id, _leader_node(replica)))
@@ -405,7 +405,7 @@ class Fleet:
 
     def _withdraw(self, decision: Withdraw, now: float) -> Effects:
         replica = self._replicas[decision.replica]
-        stepped = step_course(replica, CourseEvent.WITHDRAWN, Ending(decision.why, now))
+        stepped = step_course(replica, CourseEvent.WITHDRAWN, now, Ending(decision.why, now))
         effects = self._end(stepped)
         text = decision.why
         effects.append(h.Record("replica_draining", text, replica.model, replica.id, _leader_node(replica)))
@@ -413,7 +413,7 @@ class Fleet:
 
     def _finish_drain(self, decision: FinishDrain, now: float) -> Effects:
         replica = self._replicas[decision.replica]
-        effects = self._end(step_course(replica, CourseEvent.DRAINED))
+        effects = self._end(step_course(replica, CourseEvent.DRAINED, now))
         text = decision.why
         effects.append(h.Record("replica_stopping", text, replica.model, replica.id, _leader_node(replica)))
         return effects

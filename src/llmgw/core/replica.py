@@ -403,11 +403,10 @@ def hear_shard(replica: Replica, report: ReportedShard, now: float) -> Replica:
     assert current is not None
     told = msgspec.structs.replace(
         current,
-        address=report.address or current.address,
-        port=report.port or current.port,
+        address=current.address or report.address,
+        port=current.port or report.port,
         pid=report.pid if report.pid is not None else current.pid,
         start_time=report.start_time if report.start_time is not None else current.start_time,
-        claim=report.claim or current.claim,
         failure=report.failure or current.failure,
     )
     return stepped if told == current else _with_shard(stepped, current, told, now)
@@ -423,13 +422,18 @@ def note_fetch(replica: Replica, rank: int, fetched: Fetched) -> Replica:
     return msgspec.structs.replace(replica, shards=shards)
 
 
-def step_course(replica: Replica, event: CourseEvent, ending: Ending | None = None) -> Replica:
-    """The replica after a decision; a shard is told to stop by `STOP` and `FAIL`. `NEVER` is a bug here."""
+def step_course(
+    replica: Replica, event: CourseEvent, now: float, ending: Ending | None = None
+) -> Replica:
+    """The replica after a decision of ours; a pair in `COURSE_NEVER` is a bug and raises.
+
+    With `STOP` and `FAIL` every shard that has not ended is to stop.
+    """
     course = COURSE_NEXT[replica.course, event]
     stepped = msgspec.structs.replace(replica, course=course, ending=ending or replica.ending)
     if course in (Course.STOP, Course.FAIL):
         for shard in stepped.shards:
-            stepped = step_shard(stepped, shard.rank, ShardEvent.STOP_DECIDED, 0.0)
+            stepped = step_shard(stepped, shard.rank, ShardEvent.STOP_DECIDED, now)
     return stepped
 
 
