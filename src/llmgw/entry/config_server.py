@@ -84,6 +84,7 @@ class RouterWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`router:`."""
 
     processes: Annotated[int, msgspec.Meta(ge=1, le=256)] = defaults.ROUTER_PROCESSES
+    drain: Duration = write_duration(defaults.ROUTER_DRAIN_S)
     timeouts: TimeoutsWritten = TimeoutsWritten()
 
 
@@ -162,6 +163,7 @@ class RoutersConfig(msgspec.Struct, frozen=True):
     """What the server's own router processes are started with."""
 
     processes: int
+    drain_s: float
     timeouts: HttpTimeouts
 
 
@@ -210,7 +212,9 @@ def load_server_config(path: Path, engines: Mapping[str, EngineTraits]) -> Serve
         store=written.store,
         state_dir=settings.resolved(written.state_dir),
         control=control,
-        router=RoutersConfig(written.router.processes, _timeouts(written.router.timeouts)),
+        router=RoutersConfig(
+            written.router.processes, parse_duration(written.router.drain), _timeouts(written.router.timeouts)
+        ),
         usage=UsageConfig(parse_duration(written.usage.flush)),
         catalog=catalog,
     )
