@@ -16,17 +16,15 @@ from llmgw.core.fleet_state import FleetState, placement_view, presences
 from llmgw.core.inventory import OperatorMark
 from llmgw.core.placement import Placement, PlacementRequest, explain
 from llmgw.core.units import format_duration
-from llmgw.ports import AdminRefused, Clock, ControlStore, LogFollower, StoreUnavailable
+from llmgw.ports import AdminRefused, LogFollower, StoreUnavailable
 from llmgw.wire import admin_v1 as wire
 
 
 class Admin:
     """Implements `ports.ClusterAdmin` on one control plane."""
 
-    def __init__(self, plane: ControlPlane, store: ControlStore, clock: Clock) -> None:
+    def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-        self._store = store
-        self._clock = clock
 
     def _state(self) -> tuple[FleetState, float]:
         return self._plane.owner.state(), asyncio.get_running_loop().time()
@@ -141,7 +139,7 @@ class Admin:
             known = ", ".join(sorted(state.nodes)[:10]) or "none"
             raise AdminRefused(404, "node_not_found", f"no node {node!r}; known: {known}")
         try:
-            await self._store.set_mark(node, mark)
+            await self._plane.store.set_mark(node, mark)
         except StoreUnavailable as error:
             text = f"the mark could not be stored, nothing was changed: {error}"
             raise AdminRefused(503, "store_unavailable", text) from error

@@ -54,6 +54,8 @@ class ControlPlane:
 
     def __init__(self, settings: PlaneSettings, catalog: Catalog, ports: ControlPorts) -> None:
         self.settings = settings
+        self.store = ports.store
+        self.clock = ports.clock
         self._ports = ports
         self._tasks = Tasks()
         self._closing = Closing()

@@ -1,0 +1,260 @@
+"""Runs `llmgw server`: joins control plane, admin listener, store and router processes.
+
+Laws: everything that can refuse does so before the first listener opens, in one line; a second server
+on the same SQLite file is refused naming the pid (H2); SIGTERM stops routers after their drain and
+leaves engines running.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from llmgw import __version__
+from llmgw.aio.tasks import Tasks
+from llmgw.control.admin import Admin
+from llmgw.control.children import RouterChildren, RouterPlan
+from llmgw.control.plane import ControlPlane, ControlPorts, PlaneSettings
+from llmgw.core import defaults
+from llmgw.core.catalog import Catalog
+from llmgw.core.fleet_state import FleetSettings
+from llmgw.engines import ENGINE_TRAITS
+from llmgw.entry import router_settings
+from llmgw.entry.config_common import ConfigError
+from llmgw.entry.config_server import ServerConfig, load_server_config
+from llmgw.entry.paths import admin_token_path, watch_socket_path
+from llmgw.entry.process import CannotRun, Stop, configure_logging, run_role
+from llmgw.host.clock import SystemClock
+from llmgw.host.processes import HostProcesses, own_identity
+from llmgw.net.streams import WebSocketListener
+from llmgw.ports import LeaseOwner, ProcessId, StoreUnavailable
+from llmgw.store.database import Database, open_database
+from llmgw.store.migrations import NewerDatabase
+from llmgw.store.store import SqlStore, ensure_default_project, migrate
+from llmgw.web.app import build_admin_app
+from llmgw.web.options import AdminOptions
+
+
+def build_control(settings: PlaneSettings, catalog: Catalog, ports: ControlPorts) -> ControlPlane:
+    """The control plane of one server; the simulator builds it from ports of its own."""
+    return ControlPlane(settings, catalog, ports)
+
+
+def main(argv: list[str]) -> int:
+    """`llmgw server -c server.yaml`."""
+    parser = argparse.ArgumentParser(prog="llmgw server", description="Control plane, admin and routers.")
+    parser.add_argument("-c", "--config", required=True, type=Path, help="server.yaml")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
+    options = parser.parse_args(argv)
+    configure_logging("server", verbose=options.verbose)
+    try:
+        config = load_server_config(options.config, ENGINE_TRAITS)
+    except ConfigError as error:
+        for line in error.lines:
+            print(f"llmgw: {line}", file=sys.stderr)
+        return 1
+    return run_role(lambda stop: serve(config, stop))
+
+
+async def serve(config: ServerConfig, stop: Stop) -> int:
+    """Run until asked to stop. Raises `CannotRun`."""
+    draw = random.SystemRandom()
+    prepare_state_dir(config.state_dir)
+    processes = HostProcesses()
+    database = open_database(config.store)
+    try:
+        store = SqlStore(database, lambda holder: holder_dead(processes, holder))
+        owner = lease_owner(processes, draw)
+        await prepare_store(database, store, owner, draw)
+        settings = plane_settings(config)
+        ports = ControlPorts(SystemClock(), store, WebSocketListener(), draw, owner)
+        plane = build_control(settings, config.catalog, ports)
+        await plane.keeper.read_keys()
+        try:
+            await run_plane(config, plane, processes, stop)
+        finally:
+            await plane.aclose()
+    finally:
+        await database.aclose()
+    return 0
+
+
+async def run_plane(config: ServerConfig, plane: ControlPlane, processes: HostProcesses, stop: Stop) -> None:
+    """Open everything, wait for the word to stop, close in the right order."""
+    children = RouterChildren(router_plan(config), processes, plane.routers)
+    with refusing_taken_addresses():
+        await plane.start()
+        async with admin_listener(config, plane):
+            await children.start()
+            try:
+                await stop.requested.wait()
+            finally:
+                await children.aclose()
+
+
+# ---------------------------------------------------------------- what must be there first
+
+
+def prepare_state_dir(folder: Path) -> None:
+    """Make the state directory, for its owner only. Raises `CannotRun`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotRun(f"state_dir {folder}: {error.strerror}") from error
+
+
+def read_or_create_token(path: Path) -> str:
+    """The admin token, made at the first start (S2). Raises `CannotRun`."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            token = path.read_text().strip()
+            if token:
+                return token
+        token = secrets.token_urlsafe(32)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        raise CannotRun(f"admin token {path}: {error.strerror}") from error
+    return token
+
+
+def lease_owner(processes: HostProcesses, draw: random.Random) -> LeaseOwner:
+    """This process, as a holder of the lease."""
+    own = own_identity()
+    return LeaseOwner(f"{draw.getrandbits(64):016x}", processes.boot_id(), own.pid, own.start_time)
+
+
+def holder_dead(processes: HostProcesses, holder: LeaseOwner) -> bool:
+    """Whether the process that holds the lease on this machine is gone."""
+    return not processes.alive(ProcessId(holder.boot_id, holder.pid, holder.start_time))
+
+
+async def prepare_store(database: Database, store: SqlStore, owner: LeaseOwner, draw: random.Random) -> None:
+    """Migrate, make the default project, take the lease. Raises `CannotRun`."""
+    try:
+        await migrate(database, draw)
+        await ensure_default_project(database, draw)
+        lease = await store.take(owner, defaults.LEASE_S)
+    except (StoreUnavailable, NewerDatabase) as error:
+        raise CannotRun(f"store: {error}") from error
+    if not lease.held:
+        raise CannotRun(
+            f"store: pid {lease.holder.pid} is a running llmgw server on the same database; stop it first"
+        )
+
+
+# ---------------------------------------------------------------- settings
+
+
+def plane_settings(config: ServerConfig) -> PlaneSettings:
+    """What the control plane runs with."""
+    control = config.control
+    return PlaneSettings(
+        fleet=FleetSettings(
+            presence=control.presence,
+            settling_s=control.settling_s,
+            drain_grace_s=control.drain_grace_s,
+            withdrawal_ack_s=defaults.WITHDRAWAL_ACK_S,
+            ports=control.ports,
+            foreign_memory_bytes=control.foreign_memory_bytes,
+        ),
+        agents_listen=config.agents.listen,
+        watch_listen=f"unix:{watch_socket_path(config.state_dir)}",
+        tick_s=control.tick_s,
+        heartbeat_s=defaults.HEARTBEAT_S,
+        stop_grace_s=defaults.STOP_GRACE_S,
+        lease_s=defaults.LEASE_S,
+        version=__version__,
+    )
+
+
+def router_plan(config: ServerConfig) -> RouterPlan:
+    """Write the settings of the router processes, and say how to start them."""
+    settings = router_settings.RouterSettings(
+        watch=f"unix:{watch_socket_path(config.state_dir)}",
+        listen=config.clients.listen,
+        timeouts=config.router.timeouts,
+        max_body_mb=config.clients.max_body_mb,
+        drain_s=config.router.drain_s,
+        usage_flush_s=config.usage.flush_s,
+    )
+    data = router_settings.dump(settings)
+    path = config.state_dir.absolute() / "router.json"
+    path.write_bytes(data)
+    return RouterPlan(
+        processes=config.router.processes,
+        argv=(sys.executable, "-m", "llmgw", "router", "--child", str(path)),
+        env=dict(os.environ),
+        state_dir=str(config.state_dir.absolute()),
+        log_path=str(config.state_dir.absolute() / "router.log"),
+        version=__version__,
+        settings_hash=router_settings.settings_hash(data),
+        drain_s=settings.drain_s,
+    )
+
+
+# ---------------------------------------------------------------- listeners
+
+
+@contextlib.contextmanager
+def refusing_taken_addresses() -> Iterator[None]:
+    """Turn the system's refusal of an address into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotRun(f"a listener cannot be opened: {error.strerror or error}") from error
+
+
+@contextlib.asynccontextmanager
+async def admin_listener(config: ServerConfig, plane: ControlPlane) -> AsyncIterator[None]:
+    """Serve the admin API and pages while the block runs. Raises `CannotRun` for a taken address."""
+    token_path = admin_token_path(config.state_dir)
+    options = AdminOptions(
+        token=read_or_create_token(token_path),
+        listen=config.admin.listen,
+        clock=plane.clock,
+        token_path=str(token_path),
+    )
+    app = build_admin_app(Admin(plane), options)
+    host, _, port = config.admin.listen.rpartition(":")
+    server = QuietServer(
+        uvicorn.Config(
+            app,
+            host=host.strip("[]"),
+            port=int(port),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+    )
+    async with Tasks() as tasks:
+        serving = tasks.start(server.serve(), name="admin listener")
+        await server.started_or_refused(serving)
+        yield
+        server.should_exit = True
+        await serving
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn inside our loop: no signal handlers of its own, no exit of the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to the role."""
+        yield
+
+    async def started_or_refused(self, serving: "asyncio.Task[None]") -> None:
+        """Wait until it listens. Raises `CannotRun` when it cannot."""
+        while not self.started:
+            if serving.done():
+                raise CannotRun(f"admin.listen {self.config.host}:{self.config.port} cannot be opened")
+            await asyncio.sleep(0.01)
