@@ -7,7 +7,7 @@ never touches what runs.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 
@@ -95,7 +95,9 @@ def reconcile(state: FleetState, now: float, draw: random.Random) -> tuple[Decis
         elif replica.course is Course.KEEP:
             kept.append(replica)
     decisions += _surplus(state, kept, now)
-    decisions += _missing(state, kept, now, draw)
+    # A model that fails in this pass gets its backoff by that decision, which `state` does not hold yet.
+    failing = {state.replicas[one.replica].model for one in decisions if isinstance(one, Fail)}
+    decisions += _missing(state, kept, failing, now, draw)
     return tuple(decisions)
 
 
@@ -214,7 +216,7 @@ def _missing(state: FleetState, kept: Sequence[Replica], now: float, draw: rando
             decisions += _cleared(state, model)
             continue
         retry = state.retries.get(model.name)
-        if retry is not None and now < retry.not_before:
+        if model.name in failing or (retry is not None and now < retry.not_before):
             continue
         looked = looked or PlacementPass(placement_view(state, now))
         decisions += _place_some(model, missing, looked, draw)
