@@ -204,7 +204,9 @@ def _keep_worth(
     return (ready, replica.ready_at is not None, not stale, -idle, -replica.created_at, replica.id)
 
 
-def _missing(state: FleetState, kept: Sequence[Replica], now: float, draw: random.Random) -> list[Decision]:
+def _missing(
+    state: FleetState, kept: Sequence[Replica], failing: Set[str], now: float, draw: random.Random
+) -> list[Decision]:
     if state.settling_left_s > 0:
         return []
     looked: PlacementPass | None = None
