@@ -77,7 +77,7 @@ def route(operation: Operation, admin: ClusterAdmin, options: AdminOptions) -> R
             admin=admin,
             path=dict(request.path_params),
             query=_query(request, operation.query),
-            body=_body(await request.body(), operation.body),
+            body=await _body(request, operation.body),
             actor=caller.actor if caller is not None else "",
             now=options.clock.now(),
         )
@@ -101,9 +101,10 @@ def _query(request: Request, kind: type[T]) -> T:
         raise BadInput(f"query: {wrong} (parameters: {known})") from None
 
 
-def _body(data: bytes, kind: type[T]) -> T:
+async def _body(request: Request, kind: type[T]) -> T:
     if kind is Nothing:
         return kind()  # an operation without input ignores what is sent
+    data = await request.body()
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as wrong:  # ValidationError is one
