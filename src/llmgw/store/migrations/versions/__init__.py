@@ -1,0 +1,1 @@
+"""One file a step of the layout, in order; a released one is never changed."""
