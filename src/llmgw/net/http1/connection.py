@@ -58,6 +58,7 @@ class ServerConnection(asyncio.Protocol):
         self._partial = bytearray()  # of a head
         self._held: list[bytes] = []  # bytes after the request in progress
         self._held_size = 0
+        self._unread_rest = False  # bytes of a next request were swallowed with this one's body
         self._swallowed = 0
         self._reading_held = False
         self._exchange: HttpExchange | None = None
@@ -153,7 +154,7 @@ class ServerConnection(asyncio.Protocol):
         if exchange is not self._exchange:
             return
         self._exchange = None
-        if self._stage is _Stage.BODY or (self.close_after and self._held):
+        if self._stage is _Stage.BODY or (self.close_after and (self._held or self._unread_rest)):
             self._linger()
         elif self.closes_after:
             self._close()
@@ -284,8 +285,9 @@ class ServerConnection(asyncio.Protocol):
             return
         if chunks.complete:
             self._chunks = None
-            # Where the next request began is not known: do not guess.
-            self.close_after = self.close_after or not chunks.clean_end
+            if not chunks.clean_end:
+                # Where the next request began is not known: do not guess.
+                self.close_after = self._unread_rest = True
             self._body_complete(exchange)
 
     def _body_complete(self, exchange: HttpExchange) -> None:
