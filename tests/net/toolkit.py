@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from llmgw.aio.tasks import outcome
+from llmgw.aio.tasks import Tasks, outcome
 from llmgw.net.addresses import tcp_address
 from llmgw.net.http1.limits import POOL_LIMITS, SERVER_LIMITS, PoolLimits, ServerLimits
 from llmgw.net.http1.pool import UpstreamPool
@@ -107,11 +109,24 @@ class Wire:
     def abort(self) -> None:
         self.writer.transport.abort()
 
+    def reset(self) -> None:
+        """Close so that the other end sees a reset, not an end."""
+        sock = self.writer.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
     async def gone(self) -> None:
         """Close, and wait until the loop has seen it."""
         self.abort()
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something is so; the test's time limit is the bound."""
+    while not condition():  # noqa: ASYNC110  what is waited for has no event to wait on
+        await asyncio.sleep(0.001)
 
 
 def get(target: str = "/", *, extra: str = "") -> bytes:
@@ -148,23 +163,30 @@ async def serving(
     assert unexpected == []
 
 
+Script = Callable[[Wire, int], Awaitable[None]]
+
+
 class Engine:
     """A scripted engine: each accepted connection runs the script; counts what it saw."""
 
-    def __init__(self, script: Callable[[Wire, int], Awaitable[None]]) -> None:
+    def __init__(self, script: Script) -> None:
         self._script = script
         self.connections = 0
         self.open = 0
         self.host, self.port = "127.0.0.1", 0
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, wire: Wire) -> None:
         number = self.connections
         self.connections += 1
         self.open += 1
-        # A script whose client leaves is over; what went wrong in it shows in what the client saw.
-        await outcome(self._script(Wire(reader, writer), number))
-        self.open -= 1
-        writer.close()
+        try:
+            # A script whose client leaves is over; what went wrong in it shows in what the client saw.
+            await outcome(self._script(wire, number))
+        finally:
+            self.open -= 1
+            wire.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await wire.writer.wait_closed()
 
     def request(
         self,
@@ -180,14 +202,19 @@ class Engine:
 
 
 @asynccontextmanager
-async def engine(script: Callable[[Wire, int], Awaitable[None]]) -> AsyncIterator[Engine]:
+async def engine(script: Script) -> AsyncIterator[Engine]:
     running = Engine(script)
-    server = await asyncio.start_server(running.accept, "127.0.0.1", 0)
-    running.port = server.sockets[0].getsockname()[1]
-    try:
-        yield running
-    finally:
-        server.close()
+    async with Tasks() as tasks:
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.start(running.accept(Wire(reader, writer)), name="engine")
+
+        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        running.port = server.sockets[0].getsockname()[1]
+        try:
+            yield running
+        finally:
+            server.close()
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,15 +12,9 @@ from llmgw.aio.tasks import Tasks
 from llmgw.net.http1.limits import ServerLimits
 from llmgw.ports import BodyTooLarge, BodyTooSlow, Exchange
 from tests.net.contract.conftest import Dial
-from tests.net.toolkit import Wire, echo, get, post, serving
+from tests.net.toolkit import Wire, echo, get, post, serving, until
 
 SPLIT_RUNS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so; the test's time limit is the bound."""
-    while not condition():  # noqa: ASYNC110  what is waited for has no event to wait on
-        await asyncio.sleep(0.001)
 
 
 # ---------------------------------------------------------------- ordinary requests
