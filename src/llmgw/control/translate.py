@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 from llmgw.core import happenings as h
 from llmgw.core.catalog import Catalog, Model
-from llmgw.core.fleet_state import Endpoint, FleetState, endpoints
+from llmgw.core.fleet_state import Endpoint, FleetState, ModelNote, endpoints, model_notes
 from llmgw.core.reason import Explained, Failure
 from llmgw.core.replica import (
-    Course,
     Fetched,
     Replica,
     ReportedShard,
@@ -147,20 +146,11 @@ def start_message(term: int, replica: Replica, shard: Shard) -> agent_v1.StartSh
 
 def model_entries(state: FleetState, created: int) -> tuple[watch_v1.ModelEntry, ...]:
     """Every model as clients see it."""
-    starting = {
-        one.model for one in state.replicas.values() if one.course is Course.KEEP and one.ready_at is None
-    }
-    return tuple(
-        _model_entry(model, state, model.name in starting, created) for model in state.catalog.models.values()
-    )
+    notes = model_notes(state.catalog, state.replicas, state.refusals, state.retries)
+    return tuple(_model_entry(model, notes[model.name], created) for model in state.catalog.models.values())
 
 
-def _model_entry(model: Model, state: FleetState, starting: bool, created: int) -> watch_v1.ModelEntry:
-    refusal = state.refusals.get(model.name)
-    retry = state.retries.get(model.name)
-    reason = refusal.line if refusal is not None else None
-    if reason is None and retry is not None:
-        reason = f"the last replica failed: {retry.last.text}"
+def _model_entry(model: Model, note: ModelNote, created: int) -> watch_v1.ModelEntry:
     return watch_v1.ModelEntry(
         name=model.name,
         mode=model.mode.value,
@@ -170,8 +160,8 @@ def _model_entry(model: Model, state: FleetState, starting: bool, created: int) 
         context_length=model.context_length,
         capabilities=model.capabilities,
         aliases=model.aliases,
-        starting=starting,
-        reason=reason,
+        starting=note.starting,
+        reason=note.reason,
         timeouts=model.timeouts,
     )
 

@@ -17,7 +17,7 @@ from llmgw.core.replica import (
     ENDED,
     Course,
     CourseEvent,
-    Recipe,
+    Ending,
     Replica,
     ReportedShard,
     Shard,
@@ -69,11 +69,15 @@ def hear_report(
 
 
 def hear_known(replica: Replica, report: ReportedShard, now: float) -> Replica:
-    """A shard we know spoke; a replica nobody heard is kept again."""
-    heard = hear_shard(replica, report, now)
-    if heard.course is Course.LOST:
-        heard = step_course(heard, CourseEvent.HEARD_AGAIN, now)
-    return heard
+    """A shard we know spoke; a lost replica is kept again once nothing of it is unknown any more."""
+    return _found_again(hear_shard(replica, report, now), now)
+
+
+def _found_again(replica: Replica, now: float) -> Replica:
+    unknown = any(shard.phase is ShardPhase.UNKNOWN for shard in replica.shards)
+    if replica.course is not Course.LOST or unknown:
+        return replica
+    return step_course(replica, CourseEvent.HEARD_AGAIN, now)
 
 
 def _is_ours(replica: Replica, node: str, report: ReportedShard) -> bool:
@@ -91,14 +95,27 @@ def _join(replica: Replica | None, node: str, report: ReportedShard, catalog: Ca
         rank=report.id.rank,
         node=node,
         claim=report.claim or Claim(ports=() if report.port is None else (report.port,)),
-        phase=ShardPhase.ASSIGNED,
+        phase=ShardPhase.UNKNOWN,
         generation=report.id.generation,
     )
     if replica is None:
         replica = _rebuilt(report, shard, catalog.models.get(report.model), now)
     else:
         replica = msgspec.structs.replace(replica, shards=(*replica.shards, shard))
-    return hear_shard(replica, report, now)
+    joined = hear_shard(replica, report, now)
+    if joined.course in (Course.STOP, Course.FAIL):
+        # The rest of it was told to stop before this part was met.
+        return step_shard(joined, shard.rank, ShardEvent.STOP_DECIDED, now)
+    if joined.course is Course.KEEP and report.phase is ShardPhase.STOPPING:
+        # Somebody decided that before us; it is no failure of its model.
+        return _stopped(joined, now)
+    return joined
+
+
+def _stopped(replica: Replica, now: float) -> Replica:
+    ending = Ending("it was being stopped when this server met it", now)
+    withdrawn = step_course(replica, CourseEvent.WITHDRAWN, now, ending)
+    return step_course(withdrawn, CourseEvent.DRAINED, now)
 
 
 def _rebuilt(report: ReportedShard, shard: Shard, model: Model | None, now: float) -> Replica:
@@ -118,7 +135,6 @@ def _rebuilt(report: ReportedShard, shard: Shard, model: Model | None, now: floa
         startup_timeout_s=defaults.STARTUP_TIMEOUT_S if profile is None else profile.startup_timeout_s,
         fabric=report.fabric,
         adopted=True,
-        recipe=None if model is None or profile is None else Recipe(model, profile),
         serving_s=report.running_s,
     )
 
@@ -134,7 +150,11 @@ def _note_absent(
     for id, known in believed.items():
         replica = changed.get(id, known)
         for shard in known.shards:
-            if shard.node == node and known.shard_id(shard) not in reported:
-                replica = step_shard(replica, shard.rank, ShardEvent.ABSENT, now)
+            if shard.node != node or known.shard_id(shard) in reported:
+                continue
+            if shard.phase is ShardPhase.ASSIGNED and known.recipe is not None:
+                # The command was lost with its stream; it is sent again, and starting twice changes nothing.
+                continue
+            replica = _found_again(step_shard(replica, shard.rank, ShardEvent.ABSENT, now), now)
         if replica is not known:
             changed[id] = replica

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from llmgw.core import defaults
 from llmgw.core.catalog import Catalog, Mode, Model
 from llmgw.core.claims import PortRange
 from llmgw.core.happenings import EndpointUse, Session
@@ -26,6 +27,8 @@ class FleetSettings(msgspec.Struct, frozen=True):
     withdrawal_ack_s: float
     ports: PortRange
     foreign_memory_bytes: int
+    freeze_fraction: float = defaults.FREEZE_FRACTION
+    freeze_min_nodes: int = defaults.FREEZE_MIN_NODES
 
 
 class RouterState(msgspec.Struct, frozen=True):
@@ -129,6 +132,34 @@ def endpoints(replicas: Mapping[str, Replica]) -> dict[str, Endpoint]:
             replica.id, replica.model, leader.address, leader.port, replica.engine, replica.engine_key
         )
     return found
+
+
+class ModelNote(msgspec.Struct, frozen=True):
+    """What routers say of a model that has no endpoint: whether one is on its way, and why there is none."""
+
+    starting: bool = False
+    reason: str | None = None
+
+
+def model_notes(
+    catalog: Catalog,
+    replicas: Mapping[str, Replica],
+    refusals: Mapping[str, Refusal],
+    retries: Mapping[str, Retry],
+) -> dict[str, ModelNote]:
+    """A note a model; a model that is served needs no reason."""
+    kept = [one for one in replicas.values() if one.course is Course.KEEP]
+    served = {one.model for one in kept if phase_of(one) is ReplicaPhase.READY}
+    starting = {one.model for one in kept if phase_of(one) is ReplicaPhase.STARTING}
+    notes = {}
+    for name in catalog.models:
+        reason = None
+        if name in refusals:
+            reason = refusals[name].line
+        elif name in retries:
+            reason = f"the last replica failed: {retries[name].last.text}"
+        notes[name] = ModelNote(name in starting, None if name in served else reason)
+    return notes
 
 
 def acknowledged(state: FleetState, revision: int) -> bool:

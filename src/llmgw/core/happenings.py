@@ -154,26 +154,24 @@ class Ticked(msgspec.Struct, frozen=True):
     """Time passed."""
 
 
-Event = (
+News = (
     CatalogChanged
     | LeaseTaken
     | TermRaised
     | LeaseLost
     | AgentRegistered
-    | AgentHeard
     | NodeRedescribed
     | ShardReported
-    | FetchProgressed
     | AgentLeft
     | CommandRefused
-    | RouterJoined
-    | RouterApplied
-    | RouterLeft
-    | UseReported
     | KeysChanged
     | MarkSet
-    | Ticked
 )
+"""What may change what routers serve, or what is to be done at once."""
+
+Routine = AgentHeard | FetchProgressed | UseReported | RouterJoined | RouterApplied | RouterLeft | Ticked
+
+Event = News | Routine
 
 
 # ---------------------------------------------------------------- effects

@@ -81,15 +81,24 @@ class Decline(msgspec.Struct, frozen=True):
 Decision = Lose | Fail | Withdraw | FinishDrain | Remove | Place | Decline
 
 
-def reconcile(state: FleetState, now: float, draw: random.Random) -> tuple[Decision, ...]:
-    """Everything to do now, in the order to do it. Empty for a server that does not lead."""
+class Plan(msgspec.Struct, frozen=True):
+    """Everything to do now, in the order to do it; `frozen` says why lost nodes are not given up."""
+
+    decisions: tuple[Decision, ...] = ()
+    frozen: str | None = None
+
+
+def reconcile(state: FleetState, now: float, draw: random.Random) -> Plan:
+    """What brings the fleet nearer to the catalog. Empty for a server that does not lead."""
     if state.term is None:
-        return ()
+        return Plan()
+    frozen = expiry_frozen(state, now)
+    lost = frozenset() if frozen else lost_nodes(state, now)
     replicas = sorted(state.replicas.values(), key=lambda one: one.id)
     decisions: list[Decision] = []
     kept: list[Replica] = []
     for replica in replicas:
-        decision = _judge(state, replica, now)
+        decision = _judge(state, replica, lost, now)
         if decision is not None:
             decisions.append(decision)
         elif replica.course is Course.KEEP:
@@ -98,19 +107,49 @@ def reconcile(state: FleetState, now: float, draw: random.Random) -> tuple[Decis
     # A model that fails in this pass gets its backoff by that decision, which `state` does not hold yet.
     failing = {state.replicas[one.replica].model for one in decisions if isinstance(one, Fail)}
     decisions += _missing(state, kept, failing, now, draw)
-    return tuple(decisions)
+    return Plan(tuple(decisions), frozen)
+
+
+# ---------------------------------------------------------------- silence
+
+
+def lost_nodes(state: FleetState, now: float) -> frozenset[str]:
+    """Nodes of the roster nobody hears any more (I5)."""
+    limits = state.settings.presence
+    return frozenset(id for id, node in state.nodes.items() if presence(node, now, limits) is Presence.LOST)
+
+
+def expiry_frozen(state: FleetState, now: float) -> str | None:
+    """Why no node is given up: so many fell silent at once that the fault is probably ours.
+
+    Silent nodes count while replicas are still kept on them; nodes given up one by one do not add up.
+    """
+    lost = lost_nodes(state, now)
+    kept = {
+        shard.node
+        for replica in state.replicas.values()
+        if replica.course is Course.KEEP
+        for shard in replica.shards
+    }
+    silent, heard = len(lost & kept), len(state.nodes.keys() - lost)
+    settings = state.settings
+    if silent < settings.freeze_min_nodes or silent <= settings.freeze_fraction * (silent + heard):
+        return None
+    return (
+        f"{silent} of {silent + heard} nodes fell silent, more than freeze_fraction "
+        f"{settings.freeze_fraction:g}: this server's own network is suspected, nothing on them is given up"
+    )
 
 
 # ---------------------------------------------------------------- one replica
 
 
-def _judge(state: FleetState, replica: Replica, now: float) -> Decision | None:
+def _judge(state: FleetState, replica: Replica, lost: frozenset[str], now: float) -> Decision | None:
     match replica.course:
         case Course.KEEP:
-            return _judge_kept(state, replica, now)
+            return _judge_kept(state, replica, lost, now)
         case Course.LOST:
-            gone = _why_unwanted(state, replica)
-            return None if gone is None else Withdraw(replica.id, gone)
+            return _judge_lost(state, replica)
         case Course.DRAIN:
             why = _drained(state, replica, now)
             return None if why is None else FinishDrain(replica.id, why)
@@ -118,13 +157,13 @@ def _judge(state: FleetState, replica: Replica, now: float) -> Decision | None:
             return Remove(replica.id) if replica.over else None
 
 
-def _judge_kept(state: FleetState, replica: Replica, now: float) -> Decision | None:
-    lost = _lost_nodes(state, replica, now)
-    if lost:
-        return _judge_lost(replica, lost)
+def _judge_kept(state: FleetState, replica: Replica, lost: frozenset[str], now: float) -> Decision | None:
     failure = breakage(replica)
     if failure is not None:
         return Fail(replica.id, failure)
+    silent = {shard.node for shard in replica.shards} & lost
+    if silent:
+        return _give_up(replica, silent)
     if startup_overdue(replica, now):
         limit = format_duration(replica.startup_timeout_s)
         waited = ", ".join(f"rank {shard.rank} {shard.phase.value}" for shard in replica.shards)
@@ -134,22 +173,18 @@ def _judge_kept(state: FleetState, replica: Replica, now: float) -> Decision | N
     return None if gone is None else Withdraw(replica.id, gone)
 
 
-def _lost_nodes(state: FleetState, replica: Replica, now: float) -> list[str]:
-    """Nodes of the replica that nobody hears; one that was forgotten is lost too."""
-    limits = state.settings.presence
-    lost = set()
-    for shard in replica.shards:
-        node = state.nodes.get(shard.node)
-        if node is None or presence(node, now, limits) is Presence.LOST:
-            lost.add(shard.node)
-    return sorted(lost)
-
-
-def _judge_lost(replica: Replica, lost: Sequence[str]) -> Decision:
-    text = f"nothing heard from {', '.join(lost)}"
-    if len(lost) == len({shard.node for shard in replica.shards}):
+def _give_up(replica: Replica, silent: Set[str]) -> Decision:
+    text = f"nothing heard from {', '.join(sorted(silent))}"
+    if len(silent) == len({shard.node for shard in replica.shards}):
         return Lose(replica.id, text)
     return Fail(replica.id, Explained(Failure.LOST_WITH_NODE, text))
+
+
+def _judge_lost(state: FleetState, replica: Replica) -> Decision | None:
+    if all(shard.ended for shard in replica.shards):
+        return Remove(replica.id)  # its node is back without it
+    gone = _why_unwanted(state, replica)
+    return None if gone is None else Withdraw(replica.id, gone)
 
 
 def _why_unwanted(state: FleetState, replica: Replica) -> str | None:
@@ -170,6 +205,8 @@ def _drained(state: FleetState, replica: Replica, now: float) -> str | None:
     flying = in_flight(state, replica)
     if told and flying == 0:
         return "nothing in flight"
+    if not state.routers and waited >= state.settings.presence.unreachable_after_s:
+        return "no router is connected"
     if waited >= state.settings.drain_grace_s:
         cut = "an unknown number of" if flying is None else str(flying)
         return f"drain_grace {format_duration(state.settings.drain_grace_s)} is over, {cut} requests cut"

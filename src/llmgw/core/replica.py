@@ -66,8 +66,7 @@ _ROWS: Final = {
         _E.SAID_ASSIGNED: _P.ASSIGNED,
         _E.SAID_FETCHING: _P.FETCHING,
         _E.SAID_UNKNOWN: _P.ASSIGNED,
-        # The command was lost with its stream; it is sent again, and starting twice changes nothing.
-        _E.ABSENT: _P.ASSIGNED,
+        _E.ABSENT: _P.FAILED,
     },
     _P.FETCHING: _HEARD
     | {
@@ -422,9 +421,7 @@ def note_fetch(replica: Replica, rank: int, fetched: Fetched) -> Replica:
     return msgspec.structs.replace(replica, shards=shards)
 
 
-def step_course(
-    replica: Replica, event: CourseEvent, now: float, ending: Ending | None = None
-) -> Replica:
+def step_course(replica: Replica, event: CourseEvent, now: float, ending: Ending | None = None) -> Replica:
     """The replica after a decision of ours; a pair in `COURSE_NEVER` is a bug and raises.
 
     With `STOP` and `FAIL` every shard that has not ended is to stop.
