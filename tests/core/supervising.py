@@ -173,7 +173,11 @@ class Bench:
                 self.records.pop(id, None)
             case RememberTerm(term):
                 self.terms.append(term)
-            case Report() | ReportGone() | Refuse():
+            case Report(id, phase):
+                ended = phase in (ShardPhase.GONE, ShardPhase.FAILED)
+                assert not (ended and id in self.engines and self.engines[id].alive), command
+                self.said.append(command)
+            case ReportGone() | Refuse():
                 self.said.append(command)
             case Drop():
                 pass

@@ -10,7 +10,6 @@ from llmgw.core.orders import (
     ForgetAsked,
     Found,
     Refuse,
-    Report,
     ReportGone,
     StartAsked,
     StopAll,
@@ -250,7 +249,3 @@ def _check(bench: Bench) -> None:
         shard = bench.state.shards.get((replica, 0))
         if alive:
             assert shard is not None and shard.id == alive[0] and shard.stage not in ENDED
-    for said in bench.said:
-        if isinstance(said, Report) and said.phase in (ShardPhase.GONE, ShardPhase.FAILED):
-            engine = bench.engines.get(said.id)
-            assert engine is None or not engine.alive
