@@ -1,0 +1,1 @@
+"""Suites every implementation of a network port passes."""

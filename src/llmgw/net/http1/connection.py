@@ -12,25 +12,46 @@ import contextlib
 import socket
 import struct
 from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from llmgw.net.http1.chunked import BadChunks, ChunkedBody
 from llmgw.net.http1.deadline import Deadline
 from llmgw.net.http1.exchange import HttpExchange
 from llmgw.net.http1.heads import HEAD_END, Framing, ParsedRequest, parse_request
+from llmgw.net.http1.limits import ServerLimits
 from llmgw.net.http1.refusals import (
     HEAD_TOO_LARGE,
     HEAD_TOO_SLOW,
     TOO_MANY_CONNECTIONS,
     Refusal,
+    RefusalRenderer,
     bad_request,
 )
+from llmgw.net.http1.replies import ReplyHeads
 from llmgw.ports import HeaderList
 
-if TYPE_CHECKING:
-    from llmgw.net.http1.server import HttpServing
-
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+
+
+class Listener(Protocol):
+    """What a connection needs of the listener that accepted it."""
+
+    limits: ServerLimits
+    heads: ReplyHeads
+    render: RefusalRenderer
+    draining: bool
+
+    def admit(self, connection: "ServerConnection") -> bool:
+        """Count a new connection; False when there are too many."""
+        ...
+
+    def forget(self, connection: "ServerConnection") -> None:
+        """A connection is gone."""
+        ...
+
+    def start(self, exchange: HttpExchange) -> asyncio.Task[None]:
+        """Run the handler on a new exchange."""
+        ...
 
 
 class _Stage(Enum):
@@ -44,7 +65,7 @@ class _Stage(Enum):
 class ServerConnection(asyncio.Protocol):
     """The protocol of one accepted connection."""
 
-    def __init__(self, serving: "HttpServing", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, serving: Listener, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.limits = serving.limits
         self.heads = serving.heads

@@ -8,15 +8,56 @@ cancelled already.
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from llmgw.net.http1.heads import Framing, ParsedRequest
-from llmgw.net.http1.refusals import HANDLER_FAILED
-from llmgw.net.http1.replies import CONTINUE, LAST_CHUNK, chunk, has_no_body
+from llmgw.net.http1.limits import ServerLimits
+from llmgw.net.http1.refusals import HANDLER_FAILED, Refusal
+from llmgw.net.http1.replies import CONTINUE, LAST_CHUNK, ReplyHeads, chunk, has_no_body
 from llmgw.ports import BodyTooLarge, BodyTooSlow, HeaderList, RequestHead
 
-if TYPE_CHECKING:
-    from llmgw.net.http1.connection import ServerConnection
+
+class Carrier(Protocol):
+    """What an exchange needs of the connection it is on."""
+
+    loop: asyncio.AbstractEventLoop
+    limits: ServerLimits
+    heads: ReplyHeads
+    close_after: bool
+    write_paused: bool
+
+    @property
+    def closes_after(self) -> bool:
+        """Whether the answer in progress is the last of this connection."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Write, unless the connection is gone."""
+        ...
+
+    def render(self, refusal: Refusal) -> tuple[HeaderList, bytes]:
+        """How this listener words a refusal."""
+        ...
+
+    def hold_reading(self) -> None:
+        """Stop taking bytes from the socket."""
+        ...
+
+    def await_body(self, due: float) -> None:
+        """The handler waits for the body: take it, with a deadline."""
+        ...
+
+    def body_awaited(self) -> None:
+        """The handler waits no longer."""
+        ...
+
+    def answered(self, exchange: "HttpExchange") -> None:
+        """The answer is complete."""
+        ...
+
+    def abandon(self, *, reset: bool) -> None:
+        """Close without a clean end of the answer."""
+        ...
 
 
 class _Answer(Enum):
@@ -50,7 +91,7 @@ class HttpExchange:
         "task",
     )
 
-    def __init__(self, connection: "ServerConnection", parsed: ParsedRequest) -> None:
+    def __init__(self, connection: Carrier, parsed: ParsedRequest) -> None:
         self._connection = connection
         self._parsed = parsed
         self.task: asyncio.Task[None] | None = None
