@@ -143,7 +143,7 @@ class Admin:
         except StoreUnavailable as error:
             text = f"the mark could not be stored, nothing was changed: {error}"
             raise AdminRefused(503, "store_unavailable", text) from error
-        await self._plane.owner.tell(h.MarkSet(node, mark))
+        await self._plane.owner.ask(h.MarkSet(node, mark))
         state, now = self._state()
         return next(row for row in rows.node_rows(state, now) if row.id == node)
 

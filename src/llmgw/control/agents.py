@@ -5,6 +5,7 @@ order; a stream whose agent does not read is closed, it never makes the owner wa
 reaches the agent before the stream ends (A2).
 """
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ _LOG = logging.getLogger("llmgw.control.agents")
 
 # Commands waiting for one agent; a node runs tens of shards, so more means that it does not read.
 OUTBOX_MAX = 1000
+FIRST_MESSAGE_S = 10.0  # an agent has its description ready before it dials
 
 Tell = Callable[[h.Event], Awaitable[None]]
 
@@ -49,7 +51,11 @@ class AgentHub:
     async def serve(self, stream: MessageStream) -> None:
         """One stream from its first message to its end."""
         try:
-            first = agent_v1.decode_up(await stream.receive())
+            async with asyncio.timeout(FIRST_MESSAGE_S):
+                first = agent_v1.decode_up(await stream.receive())
+        except TimeoutError:
+            await stream.close(f"no registration within {FIRST_MESSAGE_S:g} s")
+            return
         except StreamClosed:
             return
         if not isinstance(first, agent_v1.Register):

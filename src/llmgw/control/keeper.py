@@ -4,6 +4,7 @@ Laws: nothing here makes the owner wait; every buffer is bounded and counts what
 stalls or vanishes stops nothing that runs (H2), it is retried and shown.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from llmgw.wire.watch_v1 import KeyEntry, UsageBatch
 _LOG = logging.getLogger("llmgw.control.store")
 
 RING = 2000  # events kept in memory: a few hours of a busy fleet
+EVENTS_A_WRITE = 500  # keeps one write far below a quarter of a second
 PENDING_MAX = 20_000  # events and nodes waiting for the store; at ten a second half an hour without it
 
 Tell = Callable[[h.Event], Awaitable[None]]
@@ -31,6 +33,7 @@ class Storekeeper:
         self._ring: deque[EventRow] = deque(maxlen=RING)
         self._events: deque[EventRow] = deque()
         self._nodes: dict[str, str | None] = {}
+        self._writing = asyncio.Lock()
         self._key_revision: int | None = None
         self.keys: tuple[KeyEntry, ...] = ()
         self.trouble: str | None = None
@@ -45,9 +48,7 @@ class Storekeeper:
         _LOG.info("%s %s: %s", row.kind, about, row.text)
         self._ring.append(row)
         self._events.append(row)
-        if len(self._events) > PENDING_MAX:
-            self._events.popleft()
-            self.dropped_events += 1
+        self._drop_oldest()
 
     def remember(self, node: str, address: str | None) -> None:
         """A node joined the roster."""
@@ -109,14 +110,19 @@ class Storekeeper:
                 del self._nodes[node]
 
     async def _write_events(self) -> None:
-        rows = list(self._events)
-        if rows:
-            self._events.clear()
-            try:
+        """A slice at a time, each taken out only once it is stored; by one writer at a time."""
+        async with self._writing:
+            while self._events:
+                rows = [row for row, _ in zip(self._events, range(EVENTS_A_WRITE), strict=False)]
                 await self._store.add_events(rows)
-            except StoreUnavailable:
-                self._events.extendleft(reversed(rows))
-                raise
+                for row in rows:
+                    if self._events and self._events[0] is row:  # else it was dropped meanwhile
+                        self._events.popleft()
+
+    def _drop_oldest(self) -> None:
+        while len(self._events) > PENDING_MAX:
+            self._events.popleft()
+            self.dropped_events += 1
 
     def _note(self, trouble: str | None) -> None:
         if trouble != self.trouble:

@@ -6,7 +6,7 @@ every effect; news that comes while a turn is due costs one turn, not many.
 
 import asyncio
 import random
-from typing import Protocol, assert_never
+from typing import NamedTuple, Protocol, assert_never
 
 from llmgw.aio.mailbox import Mailbox
 from llmgw.core import happenings as h
@@ -42,6 +42,13 @@ class Performer(Protocol):
     def record(self, effect: h.Record) -> None: ...
 
 
+class _Letter(NamedTuple):
+    """An event, and who waits until it has been handled."""
+
+    event: h.Event
+    handled: asyncio.Future[None] | None = None
+
+
 class Owner:
     """The one task that changes the fleet."""
 
@@ -49,12 +56,18 @@ class Owner:
         self._fleet = fleet
         self._draw = draw
         self._tick_s = tick_s
-        self._mailbox: Mailbox[h.Event] = Mailbox(MAILBOX_MAX)
+        self._mailbox: Mailbox[_Letter] = Mailbox(MAILBOX_MAX)
         self.turns = 0
 
     async def tell(self, event: h.Event) -> None:
         """Queue an event; waits only while the mailbox is full."""
-        await self._mailbox.put(event)
+        await self._mailbox.put(_Letter(event))
+
+    async def ask(self, event: h.Event) -> None:
+        """Queue an event and wait until it was handled, so that `state` shows what it did."""
+        handled = asyncio.get_running_loop().create_future()
+        await self._mailbox.put(_Letter(event, handled))
+        await handled
 
     def state(self) -> FleetState:
         """The fleet now."""
@@ -66,19 +79,24 @@ class Owner:
         due = loop.time()
         while True:
             news = False
-            try:
-                async with asyncio.timeout_at(due):
-                    event = await self._mailbox.get()
-            except TimeoutError:
-                news = True
-            else:
-                for one in (event, *self._mailbox.take_all()):
-                    self._handle(one, performer)
-                    news = news or not isinstance(one, _ROUTINE)
-            if news:
+            for letter in await self._letters(due):
+                self._handle(letter.event, performer)
+                news = news or not isinstance(letter.event, _ROUTINE)
+                if letter.handled is not None and not letter.handled.done():
+                    letter.handled.set_result(None)
+            if news or loop.time() >= due:  # also under a flood of routine events
                 self.turns += 1
                 self._handle(h.Ticked(), performer)
                 due = loop.time() + self._tick_s
+
+    async def _letters(self, due: float) -> list[_Letter]:
+        """What is in the mailbox, waiting for something until `due`."""
+        try:
+            async with asyncio.timeout_at(due):
+                first = await self._mailbox.get()
+        except TimeoutError:
+            return []
+        return [first, *self._mailbox.take_all()]
 
     def _handle(self, event: h.Event, performer: Performer) -> None:
         now = asyncio.get_running_loop().time()

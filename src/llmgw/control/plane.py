@@ -131,7 +131,10 @@ class ControlPlane:
         """Tell routers what they serve now."""
         state = self.owner.state()
         table = build_table(state, self.keeper.keys, self._created)
-        self.routers.publish(Current(table, effect.revision, state.cluster_id, state.term or 0))
+        current = Current(
+            table, effect.revision, state.cluster_id, state.term or 0, state.settling_left_s == 0
+        )
+        self.routers.publish(current)
 
     def remember(self, effect: h.RememberNode) -> None:
         """Add to the roster."""

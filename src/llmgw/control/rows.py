@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from llmgw.core.catalog import Model
-from llmgw.core.claims import cards_on
+from llmgw.core.claims import Claim, cards_on
 from llmgw.core.fleet_state import FleetState, held_by_node, idle_s, in_flight, presences, wanted
 from llmgw.core.inventory import Mark, Node, Presence
 from llmgw.core.placement import ProfileExplanation
@@ -82,7 +82,7 @@ def node_rows(state: FleetState, now: float) -> tuple[wire.NodeRow, ...]:
     for id in sorted(state.nodes):
         claims = [one.claim for one in held.get(id, ())]
         claimed = sum(claim.memory_bytes or 0 for claim in claims)
-        cards = _gpu_rows(state, id)
+        cards = _gpu_rows(state, id, claims)
         found.append(_node_row(state.nodes[id], how[id], now, (claimed, counts[id]), cards))
     return tuple(found)
 
@@ -145,22 +145,21 @@ def _node_reasons(
     return found
 
 
-def _gpu_rows(state: FleetState, id: str) -> tuple[wire.GpuRow, ...] | None:
+def _gpu_rows(state: FleetState, id: str, claims: Sequence[Claim]) -> tuple[wire.GpuRow, ...] | None:
     report = state.nodes[id].report
     if report is None or report.gpus is None:
         return None
-    claims = [
-        shard.claim
-        for replica in state.replicas.values()
-        for shard in replica.shards
-        if shard.node == id and not shard.ended
-    ]
-    cards = cards_on(report, claims, state.settings.foreign_memory_bytes)
+    reported = {gpu.index: gpu for gpu in report.gpus}
     return tuple(
         wire.GpuRow(
-            gpu.index, gpu.gpu_class, card.use.value, gpu.memory_total_bytes, gpu.memory_used_bytes, card.why
+            card.index,
+            card.gpu_class,
+            card.use.value,
+            reported[card.index].memory_total_bytes,
+            reported[card.index].memory_used_bytes,
+            card.why,
         )
-        for gpu, card in zip(report.gpus, cards, strict=True)
+        for card in cards_on(report, claims, state.settings.foreign_memory_bytes)
     )
 
 

@@ -1,10 +1,13 @@
 """Holds the routers' streams: tells them what to serve, hears what they use (G17, R16a).
 
-Laws: a router that joins gets the whole table, then only what differs, each with its revision; a router
-that does not read is closed and starts over with a snapshot; usage is stored off the owner's path and
-acknowledged only once it is in the store.
+Laws: a router that joins gets the whole table, then only what differs, each with its revision; one that
+serves from a table already keeps it until this server knows what runs, since a snapshot from a server
+that has just begun would take endpoints away that nobody withdrew; a router that does not read is closed
+and starts over with a snapshot; usage is stored off the owner's path and acknowledged only once it is in
+the store.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +26,7 @@ _LOG = logging.getLogger("llmgw.control.watchers")
 
 # Updates waiting for one router; more means that it does not read, and a snapshot is cheaper.
 OUTBOX_MAX = 200
+HELLO_S = 10.0
 
 Tell = Callable[[h.Event], Awaitable[None]]
 StoreUsage = Callable[[watch_v1.UsageBatch], Awaitable[bool]]
@@ -36,6 +40,7 @@ class Current(msgspec.Struct, frozen=True):
     revision: int
     cluster_id: str
     term: int
+    settled: bool  # what runs is known; before, endpoints may be missing
 
 
 class _Link:
@@ -44,6 +49,8 @@ class _Link:
     def __init__(self, stream: MessageStream, hello: watch_v1.Hello) -> None:
         self.stream = stream
         self.hello = hello
+        self.waiting = False  # serves from its own table until this server has settled
+        self.storing = False  # one batch at a time; the router repeats what was not acknowledged
         self.outbox: Mailbox[watch_v1.Down] = Mailbox(OUTBOX_MAX)
 
 
@@ -56,6 +63,7 @@ class RouterHub:
         self._tasks = tasks
         self._links: dict[str, _Link] = {}
         self._current: Current | None = None
+        self._began = asyncio.get_running_loop().time()
         self._on_hello: list[Callable[[watch_v1.Hello], None]] = []
         self.unknown_messages = 0
 
@@ -70,7 +78,11 @@ class RouterHub:
     async def serve(self, stream: MessageStream) -> None:
         """One stream from its first message to its end."""
         try:
-            hello = watch_v1.decode_up(await stream.receive())
+            async with asyncio.timeout(HELLO_S):
+                hello = watch_v1.decode_up(await stream.receive())
+        except TimeoutError:
+            await stream.close(f"no first message within {HELLO_S:g} s")
+            return
         except StreamClosed:
             return
         if not isinstance(hello, watch_v1.Hello):
@@ -99,9 +111,15 @@ class RouterHub:
         if old is not None:  # its half-open stream; the process is the same
             old.outbox.close()
         self._links[router] = link
-        if self._current is not None:
-            now = self._current
-            link.outbox.try_put(snapshot(now.table, now.revision, now.cluster_id, now.term))
+        settled = self._current is not None and self._current.settled
+        link.waiting = self._serves_already(link.hello) and not settled
+        if self._current is not None and not link.waiting:
+            self._send(link, _snapshot(self._current))
+
+    def _serves_already(self, hello: watch_v1.Hello) -> bool:
+        """Whether a router has a table of an earlier server; one that is older than this server may."""
+        age = asyncio.get_running_loop().time() - self._began
+        return hello.revision is not None or hello.started_s > age
 
     async def _hear(self, link: _Link, message: watch_v1.Up | Unknown) -> None:
         router = link.hello.router_id
@@ -111,15 +129,20 @@ class RouterHub:
             case watch_v1.Use():
                 await self._tell(h.UseReported(router, translate.endpoint_use(message.endpoints)))
             case watch_v1.UsageBatch():
-                self._tasks.start(self._keep(link, message), name="store usage")
+                if not link.storing:
+                    link.storing = True
+                    self._tasks.start(self._keep(link, message), name="store usage")
             case watch_v1.Hello():
                 _LOG.warning("router %s introduced itself twice", router)
             case Unknown():
                 self.unknown_messages += 1
 
     async def _keep(self, link: _Link, batch: watch_v1.UsageBatch) -> None:
-        if await self._store_usage(batch):
-            self._send(link, watch_v1.UsageStored(batch.batch))
+        try:
+            if await self._store_usage(batch):
+                self._send(link, watch_v1.UsageStored(batch.batch))
+        finally:
+            link.storing = False
 
     async def _write(self, link: _Link) -> None:
         try:
@@ -142,14 +165,22 @@ class RouterHub:
     def publish(self, current: Current) -> None:
         """This table is in force now; tell every router what differs."""
         old, self._current = self._current, current
+        change = None if old is None else update(old.table, current.table, current.revision)
         for link in self._links.values():
-            if old is None:
-                self._send(link, snapshot(current.table, current.revision, current.cluster_id, current.term))
+            if link.waiting and not current.settled:
+                continue
+            if link.waiting or change is None:
+                link.waiting = False
+                self._send(link, _snapshot(current))
             else:
-                self._send(link, update(old.table, current.table, current.revision))
+                self._send(link, change)
 
     def drain(self, router: str, reason: str, bound_s: float) -> None:
         """Have a router finish and exit: another process took its place."""
         link = self._links.get(router)
         if link is not None:
             self._send(link, watch_v1.Drain(reason, bound_s))
+
+
+def _snapshot(current: Current) -> watch_v1.Snapshot:
+    return snapshot(current.table, current.revision, current.cluster_id, current.term)

@@ -128,6 +128,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     started_s: float = 0.0  # age of the process, seconds
     address: str | None = None  # where it listens for clients
     index: int = 0
+    revision: int | None = None  # of the table it serves from; None: it has none yet
 
 
 class Applied(msgspec.Struct, frozen=True, tag="applied"):
