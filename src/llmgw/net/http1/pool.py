@@ -7,7 +7,6 @@ ever retried here, because only the gateway knows what may be sent twice.
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from llmgw.net.addresses import TcpAddress
@@ -72,9 +71,7 @@ class EngineResponse:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         self._pool.take_back(self._where, self._connection)
 
 
