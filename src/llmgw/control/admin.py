@@ -13,7 +13,7 @@ from llmgw.control.plane import ControlPlane
 from llmgw.core import happenings as h
 from llmgw.core.catalog import Model
 from llmgw.core.fleet_state import FleetState, placement_view, presences
-from llmgw.core.inventory import OperatorMark
+from llmgw.core.inventory import Mark, OperatorMark
 from llmgw.core.placement import Placement, PlacementRequest, explain
 from llmgw.core.units import format_duration
 from llmgw.ports import AdminRefused, LogFollower, StoreUnavailable
@@ -133,11 +133,14 @@ class Admin:
         return await self._plane.keeper.events(limit, model, node)
 
     async def set_mark(self, node: str, mark: OperatorMark) -> wire.NodeRow:
-        """Cordon, drain or free a node: kept in the store first (I2). Raises `AdminRefused`."""
+        """Cordon or free a node: kept in the store first (I2). Raises `AdminRefused`."""
         state, _ = self._state()
         if node not in state.nodes:
             known = ", ".join(sorted(state.nodes)[:10]) or "none"
             raise AdminRefused(404, "node_not_found", f"no node {node!r}; known: {known}")
+        if mark.mark is Mark.DRAINING:
+            text = "moving replicas off a node is not available in this version; cordon keeps new ones away"
+            raise AdminRefused(400, "not_available", text)
         try:
             await self._plane.store.set_mark(node, mark)
         except StoreUnavailable as error:

@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from llmgw.aio.backoff import Backoff
 from llmgw.aio.tasks import Tasks
 from llmgw.control.watchers import RouterHub
 from llmgw.ports import Processes, ProcessHandle, ProcessId, SpawnFailed, SpawnSpec
@@ -23,8 +22,12 @@ _LOG = logging.getLogger("llmgw.control.routers")
 
 MARKER = "LLMGW_MARK_ROUTER"
 GREETING_S = 1.0  # how long a starting server waits for routers that carry its marker
+REPLACED_WITHIN_S = 10.0  # a router that does not come up must not keep an outdated one for ever
+KILL_AFTER_DRAIN_S = 2.0
 STEADY_S = 10.0  # a router that lived this long did not die of its start
-_RESTART = Backoff(first=0.5, cap=30.0)
+# Growing, and not spread: nobody else's restarts could coincide with these.
+RESTART_FIRST_S = 0.5
+RESTART_CAP_S = 30.0
 
 
 class RouterPlan(msgspec.Struct, frozen=True):
@@ -49,34 +52,31 @@ class RouterChildren:
         self._hub = hub
         self._tasks = Tasks()
         self._slots: dict[int, ProcessHandle] = {}
+        self._keepers: list[asyncio.Task[None]] = []
         self._greeted = asyncio.Event()
-        self._strangers: list[ProcessId] = []
-        self._stopping = False
+        self._stopping = asyncio.Event()
         hub.on_hello(lambda _: self._greeted.set())
 
     async def start(self) -> None:
-        """Adopt what may be kept, start the rest, have the others drain."""
+        """Adopt what may be kept, start the rest, then have the others drain."""
         found = await self._processes.marked({MARKER: self._plan.state_dir})
+        kept: set[int] = set()
         if found:
             _LOG.info("%d routers of an earlier server are running", len(found))
-            adopted = await self._adopt(found)
-            self._strangers = [one for one in found if one.pid not in adopted]
+            kept = await self._adopt(found)
         for index in range(self._plan.processes):
-            name = f"router {index}"
-            self._tasks.start(self._keep(index), name=name)
-        for stranger in self._strangers:
-            self._processes.kill(stranger, signal.SIGTERM)
+            self._keepers.append(self._tasks.start(self._keep(index), name=f"router {index}"))
+        strangers = [one for one in found if one.pid not in kept]
+        if strangers:
+            self._tasks.start(self._retire(strangers), name="routers of an earlier server")
 
     async def _adopt(self, found: list[ProcessId]) -> set[int]:
         """Fill slots with routers that greet in time and fit; the pids kept."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GREETING_S):
-                while not {one.pid for one in found} <= {hello.pid for hello in self._hub.hellos()}:
-                    self._greeted.clear()
-                    await self._greeted.wait()
+        pids = {one.pid for one in found}
+        await self._greetings(lambda: pids <= {hello.pid for hello in self._hub.hellos()}, GREETING_S)
         kept: set[int] = set()
         for identity in found:
-            hello = next((one for one in self._hub.hellos() if self._is(one, identity)), None)
+            hello = next((one for one in self._hub.hellos() if _is(one, identity)), None)
             if hello is None or not self._fits(hello):
                 continue
             handle = self._processes.adopt(identity)
@@ -86,30 +86,56 @@ class RouterChildren:
                 _LOG.info("router %d (pid %d) is kept", hello.index, identity.pid)
         return kept
 
-    def _is(self, hello: Hello, identity: ProcessId) -> bool:
-        return hello.pid == identity.pid and hello.start_time == identity.start_time
-
     def _fits(self, hello: Hello) -> bool:
         plan = self._plan
         same = (hello.version, hello.settings_hash) == (plan.version, plan.settings_hash)
         return same and hello.index < plan.processes and hello.index not in self._slots
 
+    async def _retire(self, strangers: list[ProcessId]) -> None:
+        """End routers that are not kept, once those that take their place answer on the same port."""
+        await self._greetings(self._all_here, REPLACED_WITHIN_S)
+        for stranger in strangers:
+            _LOG.info(
+                "router pid %d has other settings or another version; it is asked to drain", stranger.pid
+            )
+            self._processes.kill(stranger, signal.SIGTERM)
+
+    def _all_here(self) -> bool:
+        connected = {hello.pid for hello in self._hub.hellos()}
+        pids = {handle.identity.pid for handle in self._slots.values()}
+        return len(pids) == self._plan.processes and pids <= connected
+
+    async def _greetings(self, enough: Callable[[], bool], within_s: float) -> None:
+        """Wait until the routers that have connected are enough, or for the bound."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not enough():
+                    self._greeted.clear()
+                    await self._greeted.wait()
+
     async def _keep(self, index: int) -> None:
         loop = asyncio.get_running_loop()
         deaths = 0
-        while True:
+        while not self._stopping.is_set():
             began = loop.time()
             handle = self._slots.get(index) or await self._spawn(index)
             if handle is not None:
                 self._slots[index] = handle
+                if self._stopping.is_set():  # asked while it was being started
+                    handle.signal_group(signal.SIGTERM)
                 status = await handle.wait()
-                self._slots.pop(index, None)
-                if self._stopping:
+                del self._slots[index]
+                if self._stopping.is_set():
                     return
                 _LOG.warning("router %d ended (%s), starting another", index, _how(status))
             deaths = 1 if loop.time() - began >= STEADY_S else deaths + 1
             if deaths > 1:
-                await asyncio.sleep(min(_RESTART.cap, _RESTART.first * 2.0 ** min(deaths - 2, 10)))
+                await self._pause(min(RESTART_CAP_S, RESTART_FIRST_S * 2.0 ** min(deaths - 2, 10)))
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _spawn(self, index: int) -> ProcessHandle | None:
         plan = self._plan
@@ -126,20 +152,19 @@ class RouterChildren:
 
     async def aclose(self) -> None:
         """Ask every router to drain, wait for its bound, kill what is left."""
-        self._stopping = True
-        handles = list(self._slots.values())
-        for handle in handles:
+        self._stopping.set()
+        for handle in self._slots.values():
             handle.signal_group(signal.SIGTERM)
-        waits = [self._tasks.start(_gone(handle), name="router ends") for handle in handles]
-        if waits:
-            await asyncio.wait(waits, timeout=self._plan.drain_s + 2.0)
-        for handle in handles:
+        if self._keepers:
+            await asyncio.wait(self._keepers, timeout=self._plan.drain_s + KILL_AFTER_DRAIN_S)
+        for handle in self._slots.values():
+            _LOG.warning("router pid %d did not end within its drain, it is killed", handle.identity.pid)
             handle.signal_group(signal.SIGKILL)
         await self._tasks.aclose()
 
 
-async def _gone(handle: ProcessHandle) -> None:
-    await handle.wait()
+def _is(hello: Hello, identity: ProcessId) -> bool:
+    return hello.pid == identity.pid and hello.start_time == identity.start_time
 
 
 def _how(status: int | None) -> str:

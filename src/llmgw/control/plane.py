@@ -4,7 +4,9 @@ Laws: it is built from settings and ports only, so that the simulator builds the
 listeners before it leads, and leads before it places anything.
 """
 
+import asyncio
 import random
+from collections.abc import Mapping
 
 import msgspec
 
@@ -22,8 +24,12 @@ from llmgw.core import happenings as h
 from llmgw.core.catalog import Catalog
 from llmgw.core.fleet import Fleet
 from llmgw.core.fleet_state import FleetSettings
-from llmgw.ports import Clock, ControlStore, LeaseOwner, StreamListener
+from llmgw.ports import Clock, ControlStore, LeaseOwner, StreamHandler, StreamListener
 from llmgw.wire import agent_v1
+
+
+class CannotListen(Exception):
+    """An address cannot be had; the text names it and the system's reason."""
 
 
 class PlaneSettings(msgspec.Struct, frozen=True):
@@ -65,21 +71,31 @@ class ControlPlane:
         self.routers = RouterHub(self.owner.tell, self.keeper.store_usage, self._tasks)
         self.leadership = Leadership(ports.store, ports.owner, settings.lease_s, self.owner.tell)
         self.agents_address = settings.agents_listen
+        self._deciding: asyncio.Task[None] | None = None
         self._created = int(ports.clock.now())
 
     async def start(self) -> None:
-        """Open the listeners and begin. Raises `OSError` for an address that cannot be had."""
-        agents = await self._ports.listener.listen(
-            self.settings.agents_listen, {"/agent": self.agents.serve, "/watch": self.routers.serve}
-        )
-        self._closing.add("agent listener", agents.aclose)
-        self.agents_address = agents.address
-        watch = await self._ports.listener.listen(self.settings.watch_listen, {"/watch": self.routers.serve})
-        self._closing.add("watch listener", watch.aclose)
-        self._tasks.start(self.owner.run(self), name="owner of the fleet")
+        """Open the listeners and begin. Raises `CannotListen` for an address that cannot be had."""
+        streams = {"/agent": self.agents.serve, "/watch": self.routers.serve}
+        self.agents_address = await self._listen("agents.listen", self.settings.agents_listen, streams)
+        await self._listen("the routers' socket", self.settings.watch_listen, {"/watch": self.routers.serve})
+        self._deciding = self._tasks.start(self.owner.run(self), name="owner of the fleet")
         renew_s = self.leadership.renew_every_s
         self._tasks.start(every(renew_s, self.leadership.beat, name="lease"), name="lease")
         self._tasks.start(every(1.0, self.keeper.beat, name="storekeeper"), name="storekeeper")
+
+    async def _listen(self, what: str, address: str, streams: Mapping[str, StreamHandler]) -> str:
+        try:
+            listening = await self._ports.listener.listen(address, streams)
+        except OSError as error:
+            raise CannotListen(f"{what} {address} cannot be opened: {error.strerror or error}") from error
+        self._closing.add(what, listening.aclose)
+        return listening.address
+
+    async def run(self) -> None:
+        """Until the owner fails, which only a bug makes it do; a server without it must not stay up."""
+        assert self._deciding is not None, "started first"
+        await asyncio.wait([self._deciding])
 
     async def change_catalog(self, catalog: Catalog) -> None:
         """Make another catalog current; takes effect at the next turn (C13)."""

@@ -21,7 +21,7 @@ from llmgw import __version__
 from llmgw.aio.tasks import Tasks
 from llmgw.control.admin import Admin
 from llmgw.control.children import RouterChildren, RouterPlan
-from llmgw.control.plane import ControlPlane, ControlPorts, PlaneSettings
+from llmgw.control.plane import CannotListen, ControlPlane, ControlPorts, PlaneSettings
 from llmgw.core import defaults
 from llmgw.core.catalog import Catalog
 from llmgw.core.fleet_state import FleetSettings
@@ -89,14 +89,29 @@ async def serve(config: ServerConfig, stop: Stop) -> int:
 async def run_plane(config: ServerConfig, plane: ControlPlane, processes: HostProcesses, stop: Stop) -> None:
     """Open everything, wait for the word to stop, close in the right order."""
     children = RouterChildren(router_plan(config), processes, plane.routers)
-    with refusing_taken_addresses():
+    # Routers share their port (SO_REUSEPORT), so those of an earlier server do not stand in the way.
+    await check_address("clients.listen", config.clients.listen, shared=True)
+    await check_address("admin.listen", config.admin.listen, shared=False)
+    try:
         await plane.start()
-        async with admin_listener(config, plane):
-            await children.start()
-            try:
-                await stop.requested.wait()
-            finally:
-                await children.aclose()
+    except CannotListen as error:
+        raise CannotRun(str(error)) from error
+    async with admin_listener(config, plane):
+        await children.start()
+        try:
+            await asked_or_broken(plane, stop)
+        finally:
+            await children.aclose()
+
+
+async def asked_or_broken(plane: ControlPlane, stop: Stop) -> None:
+    """Wait for the word to stop. Raises `CannotRun` when the control plane cannot decide any more."""
+    async with Tasks() as tasks:
+        broken = tasks.start(plane.run(), name="control plane")
+        asked = tasks.start(stop.requested.wait(), name="word to stop")
+        await asyncio.wait([broken, asked], return_when=asyncio.FIRST_COMPLETED)
+        if broken.done():
+            raise CannotRun("the control plane broke on a bug, see the log above; engines and streams go on")
 
 
 # ---------------------------------------------------------------- what must be there first
@@ -204,13 +219,24 @@ def router_plan(config: ServerConfig) -> RouterPlan:
 # ---------------------------------------------------------------- listeners
 
 
-@contextlib.contextmanager
-def refusing_taken_addresses() -> Iterator[None]:
-    """Turn the system's refusal of an address into one line."""
+async def check_address(what: str, listen: str, *, shared: bool) -> None:
+    """Refuse an address that cannot be had, before anything depends on it. Raises `CannotRun`."""
+    host, port = split_address(listen)
+    loop = asyncio.get_running_loop()
     try:
-        yield
+        server = await loop.create_server(
+            asyncio.Protocol, host, port, reuse_port=shared, start_serving=False
+        )
     except OSError as error:
-        raise CannotRun(f"a listener cannot be opened: {error.strerror or error}") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CannotRun(f"{what} {listen} cannot be opened: {reason}") from error
+    server.close()
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 host stands in brackets."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 @contextlib.asynccontextmanager
@@ -224,12 +250,12 @@ async def admin_listener(config: ServerConfig, plane: ControlPlane) -> AsyncIter
         token_path=str(token_path),
     )
     app = build_admin_app(Admin(plane), options)
-    host, _, port = config.admin.listen.rpartition(":")
+    host, port = split_address(config.admin.listen)
     server = QuietServer(
         uvicorn.Config(
             app,
-            host=host.strip("[]"),
-            port=int(port),
+            host=host,
+            port=port,
             log_config=None,
             access_log=False,
             lifespan="off",
