@@ -61,6 +61,7 @@ class Stage:
         engine.port = claim.ports[0] if claim is not None and claim.ports else None
         engine.answered_at = self.time if ready else None
         self.facts.engines[process.name] = engine
+        self.facts.told_to_stop.add(engine.key)
         return engine
 
     def router(self, *holds: str) -> RouterFact:
@@ -162,6 +163,13 @@ def test_stopping_after_the_withdrawal_or_its_bound_or_what_never_served_is_righ
     assert texts(checker.signalled(stage.engine("new-1", ready=False))) == ""
     router.connected_since = None
     assert texts(checker.signalled(stage.engine("cut-1"))) == ""
+
+
+def test_what_an_agent_ends_on_its_own_has_failed_and_needs_no_withdrawal(stage: Stage) -> None:
+    stage.router("a-1")
+    engine = stage.engine("a-1")
+    stage.facts.told_to_stop.clear()
+    assert texts(WithdrawnFirst(stage.facts).signalled(engine)) == ""
 
 
 def test_a_start_under_an_older_term_is_found_unless_the_newer_one_said_it_too(stage: Stage) -> None:

@@ -146,8 +146,8 @@ class WithdrawnFirst(Checker):
     name = "withdrawn_first"
 
     def signalled(self, engine: EngineFact) -> Iterator[Violation]:
-        """No connected router may still send requests to it."""
-        if engine.answered_at is None or engine.key.rank != 0:
+        """No connected router may still send requests to it; what an agent ends on its own has failed."""
+        if engine.answered_at is None or engine.key.rank != 0 or engine.key not in self.facts.told_to_stop:
             return
         self.checked += 1
         now = self.facts.now()

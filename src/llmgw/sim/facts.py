@@ -62,6 +62,7 @@ class Facts:
         self.inventory: dict[str, NodeReport] = {}  # by node
         self.specs: dict[ShardKey, ShardSpec] = {}  # as nodes were told to start them
         self.highest_term: dict[str, int] = {}  # by node: of any word of a control plane
+        self.told_to_stop: set[ShardKey] = set()
         self.stale: set[ShardKey] = set()  # told to start only under a term older than the node had seen
 
     def engines_of(self, replica: str) -> list[EngineFact]:

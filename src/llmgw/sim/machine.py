@@ -133,6 +133,10 @@ class SimMachine:
         wanted = marker.items()
         return [one.identity for one in self._running.values() if wanted <= dict(one.spec.env).items()]
 
+    def alive(self, identity: ProcessId) -> bool:
+        """Whether exactly this process runs."""
+        return self.adopt(identity) is not None
+
     def kill(self, identity: ProcessId, signum: int) -> None:
         """Signal one process if it still has this identity."""
         process = self._running.get(identity.pid)

@@ -89,6 +89,10 @@ class SimNetwork:
         """Whether something listens there."""
         return f"{host}:{port}" in self._listeners
 
+    def ports_of(self, host: str) -> list[int]:
+        """Ports of a host on which something listens."""
+        return sorted(int(key.rpartition(":")[2]) for key in self._listeners if key.startswith(f"{host}:"))
+
     async def connect(
         self, factory: ProtocolFactory, address: str
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:

@@ -72,6 +72,11 @@ class Keeper:
             await asyncio.sleep(self._rest_s())
 
     @property
+    def title(self) -> str:
+        """Which role, on which machine."""
+        return f"{self._spec.argv[0]} of {self._machine.name}"
+
+    @property
     def role(self) -> LoopOwner | None:
         """What runs in its process now, once built."""
         program = self.process.program if self.process is not None else None

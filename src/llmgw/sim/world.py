@@ -1,0 +1,383 @@
+"""Builds a whole simulated cluster from options: machines, roles, store, network, and the eyes on all of it.
+
+Laws: roles are built by the functions production calls, on simulated ports (law 5); everything that
+happens comes by here once, is noted in the trace, changes the facts, and is shown to the checkers; the
+first broken promise ends the run.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from llmgw.agent.settings import AgentPorts, AgentSettings
+from llmgw.aio.tasks import Tasks
+from llmgw.entry.agent import build_agent
+from llmgw.entry.process import CannotRun
+from llmgw.net.http1.pool import UpstreamPool
+from llmgw.net.streams import StreamDialer
+from llmgw.ports import LoopOwner, SpawnFailed, SpawnSpec, StoreUnavailable
+from llmgw.sim.checkers import Checker, all_checkers
+from llmgw.sim.engines import SimEngine, draw_fate, is_engine
+from llmgw.sim.facts import EngineFact, Facts, RouterFact, Violation
+from llmgw.sim.loop import SimLoop
+from llmgw.sim.machine import End, Program, SimFiles, SimMachine, SimProcess
+from llmgw.sim.network import SimNetwork, current_process
+from llmgw.sim.node import Hardware, SimChecks, SimClock, SimLogs, SimProbe, describe
+from llmgw.sim.options import Fault, Options, stream
+from llmgw.sim.roles import Keeper, Role
+from llmgw.sim.router import RouterPlan, SimRouter
+from llmgw.sim.server import PORT, VERSION, ServerPorts, SimServer, build_server
+from llmgw.sim.store import Weather
+from llmgw.sim.tap import TappedDialer
+from llmgw.sim.trace import Trace
+from llmgw.sim.wishes import Wishes, hardware
+from llmgw.store.inline import InlineDatabase, inline_engine
+from llmgw.store.store import SqlStore
+from llmgw.wire import agent_v1
+from llmgw.wire.envelope import Unknown
+from llmgw.wire.watch_v1 import EndpointEntry
+
+SERVER_ADDRESS = "10.0.0.1"
+AGENT_STATE = "/sim/agent"
+MARK_SHARD = "LLMGW_MARK_SHARD"
+MARK_GENERATION = "LLMGW_MARK_GENERATION"
+_ALL_EVENTS = 100_000
+
+
+class SimNode:
+    """A node: its machine and what keeps its agent running."""
+
+    def __init__(self, machine: SimMachine, made_of: Hardware, clock: SimClock) -> None:
+        self.machine = machine
+        self.hardware = made_of
+        self.clock = clock
+        self.keeper: Keeper  # set when the world starts it
+
+
+class SimAgent:
+    """An agent with the pool that production closes after it."""
+
+    def __init__(self, agent: LoopOwner, pool: UpstreamPool) -> None:
+        self._agent = agent
+        self._pool = pool
+
+    async def run(self) -> None:
+        """Until closed."""
+        await self._agent.run()
+
+    async def aclose(self) -> None:
+        """Both."""
+        await self._agent.aclose()
+        await self._pool.aclose()
+
+
+class World:
+    """One simulated cluster."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.network = SimNetwork(self.chance("network"), options.link)
+        self.loop = SimLoop(self.network)
+        self.trace = Trace(self.loop.time)
+        self.facts = Facts(self.loop.time)
+        self.checkers: tuple[Checker, ...] = all_checkers(self.facts)
+        self.struck: Counter[Fault] = Counter()
+        self.calm = False  # no more faults
+        self.violation: Violation | None = None
+        self._broken: asyncio.Future[None] = self.loop.create_future()
+        self.wishes = Wishes(self.chance("wishes"), options.startup_timeout_s)
+        self._fates = self.chance("fates")
+        self._routers = self.chance("routers")
+        self.weather = Weather(options, self.chance("store"), self.strike)
+        self.server_machine = SimMachine("server", SERVER_ADDRESS, self.network, self._server_program, self)
+        self.server_clock = self._clock("server")
+        self.nodes = [self._node(index) for index in range(options.nodes)]
+        self.database = inline_engine(self.server_clock_now)
+        self.server_keeper: Keeper
+        self.tasks = Tasks(lambda what, why: self.fail("simulator", f"{what}: {why!r}"))
+
+    def chance(self, name: str) -> random.Random:
+        """The stream of chance of one part."""
+        return stream(self.options.seed, name)
+
+    def _clock(self, name: str) -> SimClock:
+        draw = self.chance(f"clock of {name}")
+        if draw.random() >= self.options.strength(Fault.CLOCK_SKEW):
+            return SimClock()
+        self.strike(Fault.CLOCK_SKEW)
+        return SimClock(draw.choice((-1, 1)) * draw.choice((0.5, 60.0, 86400.0)))
+
+    def server_clock_now(self) -> float:
+        """The database's clock: that of the server's machine."""
+        return self.server_clock.at(self.loop.time())
+
+    def _node(self, index: int) -> SimNode:
+        name, address = f"n{index + 1}", f"10.0.1.{index + 1}"
+        machine = SimMachine(name, address, self.network, self._node_program, self)
+        made_of = hardware(index)
+        self.facts.inventory[name] = describe(machine, made_of)
+        return SimNode(machine, made_of, self._clock(name))
+
+    # ------------------------------------------------------------ starting roles
+
+    def start(self) -> None:
+        """Start the server and every agent, each kept running."""
+        rest = self.chance("rest")
+        ports = ServerPorts(
+            self.server_machine, self.database, self.weather, self.server_clock, self.chance("server"),
+            self.wishes.catalog,
+        )  # fmt: skip
+
+        async def server(process: SimProcess) -> LoopOwner:
+            return await build_server(process, self.options, ports)
+
+        self.server_keeper = Keeper(
+            self.server_machine, SpawnSpec(("server",), {}, ""), lambda: Role(server),
+            lambda: rest.uniform(0.1, 5.0),
+        )  # fmt: skip
+        self.tasks.start(self.server_keeper.keep(), name="keep the server")
+        for node in self.nodes:
+            self._start_agent(node, rest)
+
+    def _start_agent(self, node: SimNode, rest: random.Random) -> None:
+        draw = self.chance(f"agent of {node.machine.name}")
+
+        async def agent(process: SimProcess) -> LoopOwner:
+            pool = UpstreamPool()
+            return SimAgent(build_agent(agent_settings(node), self._agent_ports(node, pool, draw)), pool)
+
+        node.keeper = Keeper(
+            node.machine, SpawnSpec(("agent",), {}, ""), lambda: Role(agent), lambda: rest.uniform(0.1, 5.0)
+        )
+        self.tasks.start(node.keeper.keep(), name=f"keep the agent of {node.machine.name}")
+
+    def _agent_ports(self, node: SimNode, pool: UpstreamPool, draw: random.Random) -> AgentPorts:
+        machine = node.machine
+        return AgentPorts(
+            clock=node.clock,
+            dialer=TappedDialer(StreamDialer(), machine.name, self),
+            upstream=pool,
+            processes=machine,
+            files=SimFiles(machine, AGENT_STATE),
+            probe=SimProbe(machine, node.hardware),
+            checks=SimChecks(machine),
+            logs=SimLogs(machine, f"{AGENT_STATE}/logs"),
+            draw=draw,
+        )
+
+    def machines(self) -> list[SimMachine]:
+        """Every machine."""
+        return [self.server_machine, *(node.machine for node in self.nodes)]
+
+    @property
+    def server(self) -> SimServer | None:
+        """The server that runs now."""
+        role = self.server_keeper.role
+        return role if isinstance(role, SimServer) else None
+
+    # ------------------------------------------------------------ what command lines start
+
+    def _server_program(self, machine: SimMachine, spec: SpawnSpec) -> Program:
+        if "router" not in spec.argv:
+            raise SpawnFailed(f"{spec.argv[0]}: no such file")
+        plan = RouterPlan(
+            f"unix:{spec.argv[3].rpartition('/')[0]}/watch.sock", "settings", int(spec.argv[-1]), VERSION
+        )
+        return SimRouter(plan, self, self._apply_delay, self._routers)
+
+    def _apply_delay(self) -> float:
+        if self.calm or self._routers.random() >= self.options.strength(Fault.SLOW_ROUTER):
+            return 0.0
+        self.strike(Fault.SLOW_ROUTER)
+        return self._routers.uniform(0.1, 6.0)
+
+    def _node_program(self, machine: SimMachine, spec: SpawnSpec) -> Program:
+        if not is_engine(spec):
+            raise SpawnFailed(f"{spec.argv[0]}: no such file")
+        options = self.options if not self.calm else calmed(self.options)
+        fate = draw_fate(options, self._fates, self.strike)
+        return SimEngine(spec, fate, SimClock())
+
+    # ------------------------------------------------------------ what is seen
+
+    def strike(self, fault: Fault) -> None:
+        """A fault struck."""
+        self.struck[fault] += 1
+
+    def note(self, kind: str, text: str, *subjects: str) -> None:
+        """Something happened."""
+        self.trace.note(kind, text, *subjects)
+
+    def fail(self, checker: str, text: str, *subjects: str) -> None:
+        """Something must not be."""
+        self._take([Violation(checker, self.loop.time(), text, subjects)])
+
+    def _take(self, found: Iterable[Violation]) -> None:
+        for violation in found:
+            if self.violation is None:
+                self.violation = violation
+                self.note("BROKEN", f"{violation.checker}: {violation.text}", *violation.subjects)
+                self._broken.set_result(None)
+
+    async def broken(self) -> None:
+        """Wait for a broken promise."""
+        await asyncio.shield(self._broken)
+
+    async def decisions(self) -> Counter[str]:
+        """What the control planes of this run decided, by kind, as far as it reached the store."""
+        store = SqlStore(InlineDatabase(self.database), lambda holder: False)
+        try:
+            return Counter(row.kind for row in await store.events(_ALL_EVENTS, None, None))
+        except StoreUnavailable:  # broken before the first migration
+            return Counter()
+
+    def close(self) -> None:
+        """Take everything down."""
+        self.loop.finish()
+        self.database.dispose()
+
+    def look(self) -> None:
+        """Have every checker look at everything."""
+        for checker in self.checkers:
+            self._take(checker.look())
+
+    # ------------------------------------------------------------ machine.Watcher
+
+    def started(self, process: SimProcess) -> None:
+        """A process runs."""
+        node = process.machine.name
+        shard = process.spec.env.get(MARK_SHARD, "")
+        self.note("started", f"{process.title} pid {process.pid} on {node} {shard}", node, _replica(shard))
+        if isinstance(process.program, SimEngine):
+            self._engine_started(process, process.program, shard)
+
+    def _engine_started(self, process: SimProcess, program: SimEngine, shard: str) -> None:
+        replica, _, rank = shard.rpartition("/")
+        generation = int(process.spec.env.get(MARK_GENERATION, "0"))
+        key = agent_v1.ShardKey(replica, int(rank or 0), generation)
+        engine = EngineFact(process.machine.name, key, process, self.loop.time())
+        spec = self.facts.specs.get(key)
+        if spec is not None:
+            engine.claim, engine.port = spec.claim, spec.port
+        self.facts.engines[process.name] = engine
+        program.on_answer = lambda: self._engine_answered(engine)
+        self.note("fate", f"{engine.text()}: {program.fate.text()}", replica, engine.node)
+        for checker in self.checkers:
+            self._take(checker.spawned(engine))
+        self.look()
+
+    def _engine_answered(self, engine: EngineFact) -> None:
+        if engine.answered_at is None:
+            engine.answered_at = self.loop.time()
+            self.note("answered", engine.text(), engine.key.replica, engine.node)
+
+    def signalled(self, process: SimProcess, signum: int) -> None:
+        """A process is about to get a signal; the simulator's own have no sender."""
+        sender = current_process.get() or "a fault"
+        engine = self.facts.engines.get(process.name)
+        about = (process.machine.name,) if engine is None else (process.machine.name, engine.key.replica)
+        self.note(
+            "signal", f"{signum} to {process.title} pid {process.pid} on {about[0]} by {sender}", *about
+        )
+        if engine is not None and engine.signalled_at is None and current_process.get():
+            for checker in self.checkers:
+                self._take(checker.signalled(engine))
+            engine.signalled_at = self.loop.time()
+
+    def ended(self, process: SimProcess, end: End) -> None:
+        """A process is over."""
+        self.facts.engines.pop(process.name, None)
+        self.facts.routers.pop(process.name, None)
+        node, shard = process.machine.name, process.spec.env.get(MARK_SHARD, "")
+        text = f"{process.title} pid {process.pid} on {node} {shard}: status {end.status}"
+        why = f" ({end.crash!r})" if end.crash is not None else ""
+        self.note("ended", text + why, node, _replica(shard))
+        if end.crash is not None and not isinstance(end.crash, CannotRun | StoreUnavailable):
+            self.fail("no_crash", f"{process.title} of {node} died of {end.crash!r}", node)
+        if end.leaked:
+            self.fail("no_leak", f"{process.title} of {node} left tasks: {', '.join(end.leaked)}", node)
+
+    # ------------------------------------------------------------ router.RouterEyes
+
+    def router_started(self, router: RouterFact) -> None:
+        """A router runs."""
+        self.facts.routers[router.name] = router
+
+    def published(self, router: RouterFact, endpoint: EndpointEntry) -> None:
+        """A router sends to an endpoint from now."""
+        where = f"{endpoint.host}:{endpoint.port}"
+        self.note("published", f"{endpoint.id} at {where} in {router.name}", endpoint.id)
+        for checker in self.checkers:
+            self._take(checker.published(router, endpoint))
+
+    def withdrawn(self, router: RouterFact, endpoint: str) -> None:
+        """A router sends to it no more."""
+        self.note("withdrawn", f"{endpoint} from {router.name}", endpoint)
+
+    # ------------------------------------------------------------ tap.AgentEars
+
+    def node_told(self, node: str, message: agent_v1.Down | Unknown) -> None:
+        """A control plane said something to a node."""
+        match message:
+            case agent_v1.StartShard():
+                self.facts.told_to_start(node, message.term, message.spec)
+                key = message.spec.key
+                self.note("told", f"{node}: start {_shard(key)} under term {message.term}", node, key.replica)
+            case agent_v1.StopShard():
+                self.facts.told_term(node, message.term)
+                self.facts.told_to_stop.add(message.key)
+                self.note(
+                    "told", f"{node}: stop {_shard(message.key)}: {message.reason}", node, message.key.replica
+                )
+            case agent_v1.ForgetShard():
+                self.facts.told_term(node, message.term)
+            case agent_v1.Welcome():
+                self.facts.told_term(node, message.term)
+                self.note("told", f"{node}: welcome to term {message.term}", node)
+            case agent_v1.Refused():
+                self.note("told", f"{node}: refused: {message.reason}", node)
+            case agent_v1.LogRequest() | agent_v1.LogCancel() | Unknown():
+                pass
+
+    def node_said(self, node: str, message: agent_v1.Up | Unknown) -> None:
+        """A node said something to a control plane."""
+        match message:
+            case agent_v1.Register():
+                runs = ", ".join(f"{_shard(one.key)} {one.phase}" for one in message.shards) or "nothing"
+                self.note("said", f"{node}: runs {runs}", node, *(one.key.replica for one in message.shards))
+            case agent_v1.ShardStatus():
+                shard = message.shard
+                why = f": {shard.reason}" if shard.reason else ""
+                text = f"{node}: {_shard(shard.key)} is {shard.phase}{why}"
+                self.note("said", text, node, shard.key.replica)
+            case agent_v1.CommandRefused():
+                self.note("said", f"{node}: refuses: {message.reason}", node)
+            case _:
+                pass
+
+
+def agent_settings(node: SimNode) -> AgentSettings:
+    """An agent's settings in a simulation."""
+    return AgentSettings(
+        id=node.machine.name,
+        servers=(f"{SERVER_ADDRESS}:{PORT}",),
+        state_dir=AGENT_STATE,
+        python="python",
+        version=VERSION,
+    )
+
+
+def calmed(options: Options) -> Options:
+    """The same run without faults."""
+    return msgspec.structs.replace(options, faults={})
+
+
+def _replica(shard: str) -> str:
+    return shard.rpartition("/")[0]
+
+
+def _shard(key: agent_v1.ShardKey) -> str:
+    return f"{key.replica}/{key.rank}" + (f"#{key.generation}" if key.generation != 1 else "")
