@@ -13,6 +13,8 @@ from typing import Protocol
 import msgspec
 
 from llmgw.core.inventory import Filesystem, Gpu, NodeReport, OperatorMark
+from llmgw.core.weights import FileFacts as FileFacts
+from llmgw.core.weights import FileKind as FileKind
 from llmgw.wire.admin_v1 import EventRow, Explanation, ModelRow, NodeRow, ReplicaRow, RouterRow, Status
 from llmgw.wire.watch_v1 import KeyEntry, UsageRow
 
@@ -403,29 +405,11 @@ class NodeProbe(Protocol):
         ...
 
 
-class FileKind(Enum):
-    """What a path is."""
-
-    FILE = "file"
-    FOLDER = "folder"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-
-
-class FileFacts(msgspec.Struct, frozen=True):
-    """What a look at one path found: the first bytes of a file, or why it could not be read."""
-
-    kind: FileKind
-    size_bytes: int = 0
-    head: bytes = b""
-    detail: str = ""
-
-
 class NodeChecks(Protocol):
     """What is looked at on the node before an engine is started (A16), and after it ended."""
 
     async def port_free(self, address: str, port: int) -> bool:
-        """Whether an engine could listen there now."""
+        """Whether an engine could listen there now. Raises `OSError` when the address is not ours."""
         ...
 
     async def file(self, path: str) -> FileFacts:

@@ -12,6 +12,7 @@ import msgspec
 from llmgw.core.catalog import ArgValue, EngineTraits
 from llmgw.core.inventory import EngineInstall
 from llmgw.core.reason import Explained
+from llmgw.core.weights import Weights
 
 
 class Locate(msgspec.Struct, frozen=True):
@@ -99,8 +100,8 @@ class EngineAdapter(Protocol):
         ...
 
     @property
-    def needs_weights(self) -> bool:
-        """Whether a shard must have a source."""
+    def weights(self) -> Weights:
+        """What its source must be."""
         ...
 
     def serves_http(self, rank: int) -> bool:

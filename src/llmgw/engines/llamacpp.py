@@ -11,6 +11,7 @@ from typing import Final
 
 from llmgw.core.catalog import ArgValue, EngineTraits
 from llmgw.core.reason import Explained, Failure
+from llmgw.core.weights import Weights
 from llmgw.engines.adapter import Command, Exit, Launch, Locate, MetricNames
 from llmgw.engines.arguments import command_line, plain_args
 from llmgw.engines.exits import Known, explain
@@ -45,7 +46,8 @@ _KNOWN = (
     Known(
         Failure.WEIGHTS_BAD,
         re.compile(
-            r"gguf_init_from_\w+: (?P<what>.*)|invalid magic|corrupted or incomplete|not within the file bounds"
+            r"gguf_init_from_\w+: (?P<what>.*)|error loading model: (?P<other>.*not within the file bounds.*)"
+            r"|invalid magic|corrupted or incomplete"
         ),
         "the model file is damaged or incomplete; copy it again",
     ),
@@ -53,7 +55,8 @@ _KNOWN = (
         Failure.OUT_OF_MEMORY,
         re.compile(
             r"cudaMalloc failed: out of memory|failed to allocate (?:\S+ )*buffer"
-            r"|unable to allocate \S+ buffer|std::bad_alloc|ErrorOutOfDeviceMemory|failed to create context with model"
+            r"|unable to allocate \S+ buffer|std::bad_alloc|ErrorOutOfDeviceMemory"
+            r"|failed to create context with model"
         ),
         "not enough memory for the model and its context; lower ctx-size, parallel or gpu-layers",
     ),
@@ -108,7 +111,7 @@ class LlamaCpp:
         prompt_tokens="llamacpp:prompt_tokens_total",
     )
     health_path = "/health"
-    needs_weights = True
+    weights = Weights.GGUF
 
     def serves_http(self, rank: int) -> bool:
         """There is one rank, and it serves."""
@@ -134,7 +137,7 @@ class LlamaCpp:
             start: tuple[str, ...] = (install.path or self.locate.binaries[0],)
         else:
             # -P: no module of the working directory may stand in for ours.
-            start = (install.path or launch.python, "-P", "-m", "llmgw.host.llamacpp_wheel")
+            start = (install.path or launch.python, "-P", "-m", "llmgw.entry.llamacpp_wheel")
         argv = (
             *start,
             *("--model", launch.model_path, "--alias", launch.model),

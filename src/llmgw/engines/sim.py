@@ -9,6 +9,7 @@ from typing import Final
 
 from llmgw.core.catalog import EngineTraits
 from llmgw.core.reason import Explained, Failure
+from llmgw.core.weights import Weights
 from llmgw.engines.adapter import VLLM_METRICS, Command, Exit, Launch, Locate
 from llmgw.engines.arguments import command_line, plain_args
 from llmgw.engines.exits import Known, explain
@@ -36,7 +37,7 @@ class Sim:
     locate = Locate(built_in=True)
     metrics = VLLM_METRICS
     health_path = "/health"
-    needs_weights = False
+    weights = Weights.NONE
 
     def serves_http(self, rank: int) -> bool:
         """Rank 0 serves."""
