@@ -10,7 +10,8 @@ import msgspec
 
 from llmgw.core.inventory import EngineInstall, Filesystem, Gpu, NodeReport
 from llmgw.core.units import GB
-from llmgw.ports import FileFacts, FileKind, NodeVitals
+from llmgw.core.weights import FileFacts, FileKind
+from llmgw.ports import NodeVitals
 from llmgw.sim.machine import SimMachine
 
 EPOCH = 1_800_000_000.0  # wall time at virtual second 0

@@ -4,7 +4,6 @@ Laws: built by the functions production calls; the admin listener is left out (n
 pages), and so are configuration files.
 """
 
-import asyncio
 import random
 from collections.abc import Callable
 
@@ -92,7 +91,7 @@ class SimServer:
         """Serve until closed."""
         await self.plane.start()
         await self._children.start()
-        await asyncio.get_running_loop().create_future()
+        await self.plane.run()  # returns only when a bug broke it, which its tasks report
 
     async def aclose(self) -> None:
         """In the order production closes."""
