@@ -4,7 +4,7 @@ Law: nothing is described by hand that the types say already.
 """
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from llmgw.wire.admin_v1 import ProblemBody
 
 REFERENCE = "#/components/schemas/{name}"
 
-_EVERYWHERE = {
+_EVERYWHERE: Final = {
     400: "a query or body that cannot be read",
     401: "no token, or a wrong one",
     404: "no such thing",

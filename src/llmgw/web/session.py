@@ -39,11 +39,11 @@ class Sessions:
         return now < int(expires)  # digits, or the signature would not be ours
 
     def form_token(self, cookie: str) -> str:
-        """What a form or script sent with this session must carry (CSRF)."""
+        """What a form or script sent with the session must carry (CSRF)."""
         return self._sign("form", cookie)
 
     def is_form_token(self, given: str, cookie: str) -> bool:
-        """Whether a form was made for this session."""
+        """Whether a form was made for the session."""
         return same(given.encode(), self.form_token(cookie).encode())
 
     def _sign(self, what: str, text: str) -> str:
