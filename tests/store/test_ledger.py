@@ -98,13 +98,13 @@ async def test_nonsense_counts_of_an_engine_are_unknown(world: World, tokens: in
     assert (await stored(world))[0]["prompt_tokens"] is None
 
 
-async def test_events_come_back_in_their_order_and_only_the_last(world: World) -> None:
+async def test_the_last_events_come_back_newest_first(world: World) -> None:
     await world.store().add_events([EventRow(float(n), "placed", f"event {n}") for n in range(5)])
     await world.store().add_events([EventRow(0.0, "failed", "event 5")])
     assert [event.text for event in await world.store().events(3, None, None)] == [
-        "event 3",
-        "event 4",
         "event 5",
+        "event 4",
+        "event 3",
     ]
 
 
@@ -122,7 +122,7 @@ async def test_only_the_newest_events_are_kept(world: World, monkeypatch: pytest
         await world.store().add_events([EventRow(float(n), "k", f"{n}.{m}") for m in range(4)])
     count = sa.select(sa.func.count()).select_from(EVENTS)
     assert await world.database.run(lambda c: c.scalar(count)) == 10
-    assert (await world.store().events(100, None, None))[0].text == "1.2"
+    assert (await world.store().events(100, None, None))[-1].text == "1.2"
 
 
 async def test_the_audit_log_says_who_did_what_from_where(world: World) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from sqlalchemy import URL, Connection, Double, Engine, event, exc, make_url
+from sqlalchemy import URL, Connection, Double, Engine, event, exc, make_url, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.ext.compiler import compiles
@@ -55,6 +55,11 @@ def _db_now_postgresql(element: db_now, compiler: SQLCompiler, **kw: Any) -> str
     return "CAST(extract(epoch from clock_timestamp()) AS double precision)"
 
 
+def database_time(connection: Connection) -> float:
+    """The time by the database's clock."""
+    return connection.scalars(select(db_now())).one()
+
+
 class Database(Protocol):
     """Runs units of work, each in one transaction: committed when it returns, undone when it raises."""
 
@@ -88,7 +93,11 @@ def parse_store_url(url: str) -> SqliteFile:
         raise BadStoreUrl(f"store: {parsed.drivername!r} is no database llmgw knows; {accepted}")
     if not parsed.database or parsed.database == ":memory:" or parsed.query or parsed.host:
         raise BadStoreUrl(f"store: {url!r} names no file; {accepted}")
-    return SqliteFile(Path(parsed.database))
+    path = Path(parsed.database)
+    if not path.is_absolute():
+        # Else the folder a command is started in would decide which database it works on.
+        raise BadStoreUrl(f"store: {url!r} is not an absolute path; {accepted}")
+    return SqliteFile(path)
 
 
 def open_database(

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
 
-from llmgw.store.database import db_now
+from llmgw.store.database import database_time, db_now
 from llmgw.store.statements import insert
 from llmgw.store.tables import API_KEYS, AUDIT, EVENTS, USAGE
 from llmgw.wire.admin_v1 import EventRow
@@ -43,7 +43,7 @@ def add_usage(connection: Connection, rows: Sequence[UsageRow]) -> None:
         return
     statement = insert(connection, USAGE).on_conflict_do_nothing(index_elements=["request_id"])
     connection.execute(statement, [usage_values(row) for row in rows])
-    now = connection.scalar(select(db_now())) or 0.0
+    now = database_time(connection)
     connection.execute(
         sa.update(API_KEYS)
         .where(API_KEYS.c.id.in_({row.key_id for row in rows}))
@@ -118,14 +118,14 @@ def add_events(connection: Connection, events: Sequence[EventRow]) -> None:
 
 
 def events(connection: Connection, limit: int, model: str | None, node: str | None) -> tuple[EventRow, ...]:
-    """The last `limit` events, oldest first, of one model or node when named."""
+    """The last `limit` events, newest first, of one model or node when named."""
     query = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
     if model is not None:
         query = query.where(EVENTS.c.model == model)
     if node is not None:
         query = query.where(EVENTS.c.node == node)
     rows = connection.execute(query).all()
-    return tuple(EventRow(r.at, r.kind, r.text, r.model, r.replica, r.node) for r in reversed(rows))
+    return tuple(EventRow(r.at, r.kind, r.text, r.model, r.replica, r.node) for r in rows)
 
 
 # ---------------------------------------------------------------- audit

@@ -90,5 +90,5 @@ class SqlStore:
         await self._database.write(lambda c: ledger.add_events(c, events))
 
     async def events(self, limit: int, model: str | None, node: str | None) -> tuple[EventRow, ...]:
-        """See `ports.LedgerStore`: the last `limit`, oldest first."""
+        """See `ports.LedgerStore`: the last `limit`, newest first."""
         return await self._database.run(lambda c: ledger.events(c, limit, model, node))

@@ -25,6 +25,11 @@ def revision_of(connection: Connection) -> str | None:
     return revision
 
 
+def is_older(revision: str) -> bool:
+    """Whether this version knows the revision, and has a newer one."""
+    return revision != HEAD and any((FOLDER / "versions").glob(f"{revision}_*.py"))
+
+
 def upgrade(connection: Connection, draw: random.Random) -> str | None:
     """Bring the database to `HEAD`; `draw` names a new cluster. Returns the revision it was at before.
 
@@ -33,7 +38,7 @@ def upgrade(connection: Connection, draw: random.Random) -> str | None:
     before = revision_of(connection)
     if before == HEAD:
         return before
-    if before is not None and not any((FOLDER / "versions").glob(f"{before}_*.py")):
+    if before is not None and not is_older(before):
         raise NewerDatabase(
             f"the database is at revision {before}, this llmgw knows up to {HEAD}: "
             "it was made by a newer version; start that one, or restore a backup"

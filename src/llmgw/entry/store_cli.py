@@ -1,0 +1,97 @@
+"""Decides on which store the commands `keys` and `db` work, and how they end.
+
+Laws: a store is found by its server's configuration alone, so that command and server never use different
+ones; only the `store` key of that file is judged here; what a person must mend is one line and exit code 1.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from llmgw.entry.yaml_strict import YamlError, read_yaml
+from llmgw.ports import StoreUnavailable
+from llmgw.store import migrations
+from llmgw.store.database import BadStoreUrl, Database, open_database, parse_store_url
+from llmgw.store.store import ensure_default_project, migrate
+
+CONFIG_NAME = "server.yaml"
+DONE, FAILED = 0, 1
+
+
+class Refused(Exception):
+    """The command cannot be done; the text is one line."""
+
+
+def store_url(config: str | None, data: str | None) -> str:
+    """The address of the store these options name. Raises `Refused`."""
+    if config is not None and data is not None:  # argparse sees only those on one side of the verb
+        raise Refused("give --config or --data, not both")
+    path = Path(config) if config is not None else _data_folder(data) / CONFIG_NAME
+    try:
+        document = read_yaml(path.read_bytes())
+    except OSError as error:
+        hint = "" if config or data else "; name it with --config FILE or --data DIR"
+        raise Refused(f"{path}: cannot be read: {error.strerror or error}{hint}") from None
+    except YamlError as error:
+        raise Refused(f"{path}:{error.line}: {error.text}") from None
+    url = document.data.get("store") if isinstance(document.data, dict) else None
+    if not isinstance(url, str):
+        raise Refused(f"{path}: names no store; the server that uses it needs one, and this command too")
+    return url
+
+
+def _data_folder(data: str | None) -> Path:
+    if data is not None:
+        return Path(data)
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "llmgw"
+
+
+def store_path(url: str) -> Path:
+    """The file of a store that must be there already. Raises `Refused`."""
+    path = parse_store_url(url).path
+    if not path.exists():
+        raise Refused(f"there is no database {path}; the server makes it when it first starts")
+    return path
+
+
+async def prepare(database: Database, draw: random.Random) -> None:
+    """Make the layout in a new database; refuse one that another version must see to. Raises `Refused`."""
+    revision = await database.run(migrations.revision_of)
+    if revision is None:
+        await migrate(database, draw)
+        await ensure_default_project(database, draw)
+    elif migrations.is_older(revision):
+        raise Refused(
+            f"the database is at revision {revision}, this llmgw needs {migrations.HEAD}; "
+            "restart the server with this version, or run: llmgw db upgrade"
+        )
+    else:
+        await migrate(database, draw)
+
+
+def with_database(
+    url: str, work: Callable[[Database], Awaitable[int]], *, read_within_s: float = 30.0
+) -> int:
+    """Run `work` on the store and close it again."""
+
+    async def run() -> int:
+        database = open_database(url, read_within_s=read_within_s)
+        try:
+            return await work(database)
+        finally:
+            await database.aclose()
+
+    return asyncio.run(run())
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of `work`; what stops it is one line on stderr."""
+    try:
+        return work()
+    except (Refused, BadStoreUrl, StoreUnavailable, migrations.NewerDatabase) as error:
+        print(f"llmgw: {error}", file=sys.stderr)
+        return FAILED
