@@ -10,6 +10,7 @@ from llmgw.core.inventory import Gpu, NodeReport
 from llmgw.core.units import GB
 from llmgw.ports import ProcessId, SpawnSpec
 from llmgw.sim.checkers import (
+    BooksHold,
     Checker,
     NoOlderTerm,
     NothingTwice,
@@ -18,7 +19,7 @@ from llmgw.sim.checkers import (
     WithdrawnFirst,
     all_checkers,
 )
-from llmgw.sim.facts import EngineFact, Facts, RouterFact, Violation
+from llmgw.sim.facts import Books, EngineFact, Facts, RouterFact, Violation
 from llmgw.sim.loop import SimLoop
 from llmgw.sim.machine import SimMachine, SimProcess, no_such_program
 from llmgw.sim.network import SimNetwork
@@ -122,6 +123,20 @@ def test_shares_of_a_card_and_other_nodes_are_no_double_use(stage: Stage) -> Non
     stage.engine("b-1", Claim(gpus=(0,), gpu_memory_bytes=12 * GB, memory_bytes=8 * GB, ports=(20001,)))
     stage.engine("c-1", whole(0), node="n2")
     assert texts(checker.look()) == ""
+
+
+def test_a_live_engine_that_is_not_in_the_books_is_found_once_its_node_reported(stage: Stage) -> None:
+    checker = BooksHold(stage.facts)
+    stage.engine("a-1")
+    stage.engine("b-1")
+    assert texts(checker.look()) == ""  # no server runs
+    stage.facts.books = lambda: Books(2, frozenset({("a-1", 0)}))
+    stage.facts.welcomed["n1"] = 1
+    assert texts(checker.look()) == ""  # the new server has not heard this node yet
+    stage.facts.welcomed["n1"] = 2
+    assert "b-1/0" in (found := texts(checker.look()))
+    assert "a-1" not in found
+    assert checker.checked == 2
 
 
 def test_a_second_engine_of_a_shard_is_found_on_any_node(stage: Stage) -> None:

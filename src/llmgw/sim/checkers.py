@@ -100,6 +100,24 @@ class NothingTwice(Checker):
             yield self.broken(f"card {card} of {node} is given to {_both(*users)}", *_who(*users))
 
 
+class BooksHold(Checker):
+    """What an engine uses is released when its process is gone, not before (cluster 17)."""
+
+    name = "books_hold"
+
+    def look(self) -> Iterator[Violation]:
+        """Each engine of a node that reported to the present server must be in its books."""
+        books = self.facts.books()
+        if books is None:
+            return
+        for engine in self.facts.engines.values():
+            if self.facts.welcomed.get(engine.node) != books.term:
+                continue
+            self.checked += 1
+            if engine.shard not in books.held:
+                yield self.broken(f"{engine.text()} runs, and its claims are free", *_who(engine))
+
+
 class OneEngine(Checker):
     """A shard never has two engines, on whatever nodes and of whatever generation (cluster 15)."""
 
@@ -181,7 +199,7 @@ class NoOlderTerm(Checker):
             yield self.broken(f"{engine.text()} was started by an older term's command", *_who(engine))
 
 
-ALL: tuple[type[Checker], ...] = (NothingTwice, OneEngine, ReadyFirst, WithdrawnFirst, NoOlderTerm)
+ALL: tuple[type[Checker], ...] = (NothingTwice, BooksHold, OneEngine, ReadyFirst, WithdrawnFirst, NoOlderTerm)
 
 
 def all_checkers(facts: Facts) -> tuple[Checker, ...]:

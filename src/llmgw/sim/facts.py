@@ -52,6 +52,13 @@ class RouterFact:
         self.withdrawn_at: dict[str, tuple[float, int]] = {}
 
 
+class Books(msgspec.Struct, frozen=True):
+    """What the control plane that runs now believes to be held: the only belief a checker is shown."""
+
+    term: int
+    held: frozenset[ShardName]
+
+
 class Facts:
     """All of it, at this moment of virtual time."""
 
@@ -63,6 +70,8 @@ class Facts:
         self.specs: dict[ShardKey, ShardSpec] = {}  # as nodes were told to start them
         self.highest_term: dict[str, int] = {}  # by node: of any word of a control plane
         self.told_to_stop: set[ShardKey] = set()
+        self.books: Callable[[], Books | None] = _no_books
+        self.welcomed: dict[str, int] = {}  # by node: the term of the server that last accepted its report
         self.stale: set[ShardKey] = set()  # told to start only under a term older than the node had seen
 
     def engines_of(self, replica: str) -> list[EngineFact]:
@@ -91,3 +100,7 @@ class Violation(msgspec.Struct, frozen=True):
     at: float
     text: str
     subjects: tuple[str, ...] = ()
+
+
+def _no_books() -> Books | None:
+    return None

@@ -21,7 +21,7 @@ from llmgw.net.streams import StreamDialer
 from llmgw.ports import LoopOwner, SpawnFailed, SpawnSpec, StoreUnavailable
 from llmgw.sim.checkers import Checker, all_checkers
 from llmgw.sim.engines import SimEngine, draw_fate, is_engine
-from llmgw.sim.facts import EngineFact, Facts, RouterFact, Violation
+from llmgw.sim.facts import Books, EngineFact, Facts, RouterFact, Violation
 from llmgw.sim.loop import SimLoop
 from llmgw.sim.machine import End, Program, SimFiles, SimMachine, SimProcess
 from llmgw.sim.network import SimNetwork, current_process
@@ -97,6 +97,7 @@ class World:
         self.nodes = [self._node(index) for index in range(options.nodes)]
         self.database = inline_engine(self.server_clock_now)
         self.server_keeper: Keeper
+        self.facts.books = self._books
         self.tasks = Tasks(lambda what, why: self.fail("simulator", f"{what}: {why!r}"))
 
     def chance(self, name: str) -> random.Random:
@@ -177,6 +178,16 @@ class World:
         """The server that runs now."""
         role = self.server_keeper.role
         return role if isinstance(role, SimServer) else None
+
+    def _books(self) -> Books | None:
+        state = None if self.server is None else self.server.plane.owner.state()
+        if state is None or state.term is None:
+            return None
+        replicas = state.replicas.values()
+        held = frozenset(
+            (replica.id, shard.rank) for replica in replicas for shard in replica.shards if not shard.ended
+        )
+        return Books(state.term, held)
 
     # ------------------------------------------------------------ what command lines start
 
@@ -336,6 +347,7 @@ class World:
                 self.facts.told_term(node, message.term)
             case agent_v1.Welcome():
                 self.facts.told_term(node, message.term)
+                self.facts.welcomed[node] = message.term
                 self.note("told", f"{node}: welcome to term {message.term}", node)
             case agent_v1.Refused():
                 self.note("told", f"{node}: refused: {message.reason}", node)
