@@ -6,6 +6,7 @@ the command line is known to be right.
 
 import argparse
 import sys
+from collections.abc import Mapping
 
 from llmgw.entry.store_options import add_store_options
 
@@ -15,8 +16,14 @@ VERBS = ("create", "list", "update", "move", "disable", "delete", "rotate")
 _GROUP_VERBS = ("create", "list")
 _KEY_VERBS = ("create", "list", "disable", "delete")
 _LIMITS = ("rpm", "tpm", "concurrent", "tokens-per-day", "tokens-per-month", "cost-per-month")
-_PATHS = {"org": "ORG", "team": "ORG/TEAM", "project": "ORG/TEAM/PROJECT", "user": "ORG/USER"}  # fmt: skip
-_WORDS = {"org": "organisations", "team": "teams", "project": "projects", "user": "users", "key": "API keys"}
+_PATHS: Mapping[str, str] = {"org": "ORG", "team": "ORG/TEAM", "project": "ORG/TEAM/PROJECT", "user": "ORG/USER"}  # fmt: skip
+_WORDS: Mapping[str, str] = {
+    "org": "organisations",
+    "team": "teams",
+    "project": "projects",
+    "user": "users",
+    "key": "API keys",
+}
 
 
 def main(argv: list[str]) -> int:
