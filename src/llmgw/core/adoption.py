@@ -75,7 +75,8 @@ def hear_known(replica: Replica, report: ReportedShard, now: float) -> Replica:
 
 def _found_again(replica: Replica, now: float) -> Replica:
     unknown = any(shard.phase is ShardPhase.UNKNOWN for shard in replica.shards)
-    if replica.course is not Course.LOST or unknown:
+    ended = all(shard.ended for shard in replica.shards)  # nothing came back
+    if replica.course is not Course.LOST or unknown or ended:
         return replica
     return step_course(replica, CourseEvent.HEARD_AGAIN, now)
 
