@@ -1,6 +1,6 @@
 # What each target does is in scripts/; this file only names it. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test check format bench sim lock clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ format:  ## rewrite the code in the one format
 
 bench:  ## measure (ARGS="gateway --quick --json"); without ARGS all of it
 	@sh scripts/setup.sh all && sh scripts/bench.sh $(ARGS)
+
+sim:  ## many seeds of the simulated cluster (ARGS="--seeds 2000", ARGS="--mutant NAME")
+	@sh scripts/setup.sh all && .venv/bin/llmgw sim $(ARGS)
 
 lock:  ## resolve requirements/ again (ARGS=--upgrade takes newer releases)
 	@sh scripts/lock.sh $(ARGS)

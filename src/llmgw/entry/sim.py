@@ -8,13 +8,13 @@ import argparse
 import logging
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 
 from llmgw import __version__
 from llmgw.entry.main import USAGE_ERROR
+from llmgw.host.clock import SystemClock
 from llmgw.sim.mutants import MUTANTS
 from llmgw.sim.report import Outcome, failure_lines, report_lines
 from llmgw.sim.swarm import UnknownMutant, find_mutant, swarm
@@ -47,9 +47,10 @@ def main(arguments: list[str]) -> int:
         if told <= STORIES:
             print("\n".join(failure_lines(outcome, commit)), flush=True)
 
-    began = time.perf_counter()
+    clock = SystemClock()
+    began = clock.now()
     tally = swarm(options.first_seed, options.seeds, options.nodes, mutant, seen)
-    report = tally.report(commit, options.mutant, options.first_seed, time.perf_counter() - began)
+    report = tally.report(commit, options.mutant, options.first_seed, clock.now() - began)
     if options.json:
         print(msgspec.json.encode(report).decode())
     else:

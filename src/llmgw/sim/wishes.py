@@ -5,6 +5,7 @@ cluster has no excuse.
 """
 
 import random
+from typing import Final
 
 import msgspec
 
@@ -24,7 +25,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 # Whole cards and shares together never need more cards than three nodes have (`hardware`).
-_WISHES = {
+_WISHES: Final = {
     "chat": Wish(ProfileDefinition("cpu", "sim", min_memory_gb=3), 1, 3),
     "embed": Wish(ProfileDefinition("cpu", "sim", min_memory_gb=2), 0, 2),
     "vision": Wish(ProfileDefinition("card", "sim", gpu_class="sim-24g"), 0, 1),
