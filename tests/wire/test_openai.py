@@ -155,15 +155,15 @@ def test_usage_is_found_in_the_end_of_a_long_answer() -> None:
     [
         (
             {"error": {"message": "too long", "type": "BadRequestError", "param": "messages", "code": 400}},
-            EngineError("too long", "BadRequestError", None, "messages"),
+            EngineError("too long", "BadRequestError", None, "messages", 400),
         ),
         (
             {"object": "error", "message": "flat", "type": "BadRequest", "param": None, "code": 400},
-            EngineError("flat", "BadRequest"),
+            EngineError("flat", "BadRequest", status=400),
         ),
         (
             {"error": {"code": 400, "message": "exceeds", "type": "exceed_context_size_error", "n_ctx": 5}},
-            EngineError("exceeds", "exceed_context_size_error"),
+            EngineError("exceeds", "exceed_context_size_error", status=400),
         ),
         ({"error": {"message": "m", "code": "too_long"}}, EngineError("m", None, "too_long")),
         ({"error": "words"}, EngineError("words")),

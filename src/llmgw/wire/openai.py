@@ -213,6 +213,7 @@ class EngineError(msgspec.Struct, frozen=True):
     type: str | None = None
     code: str | None = None
     param: str | None = None
+    status: int | None = None  # where it says so itself; an error inside a stream has no other
 
 
 class _ErrorFields(msgspec.Struct, frozen=True):
@@ -246,5 +247,7 @@ def parse_engine_error(body: bytes) -> EngineError | None:
     if not fields.message:
         return None
     # An integer code repeats the status; a client branches on strings.
-    code = fields.code if isinstance(fields.code, str) and not fields.code.isdigit() else None
-    return EngineError(fields.message[:ENGINE_MESSAGE_MAX], fields.type, code or None, fields.param)
+    text = str(fields.code or "")
+    status = int(text) if text.isdigit() and len(text) == 3 else None
+    code = None if text.isdigit() else text or None
+    return EngineError(fields.message[:ENGINE_MESSAGE_MAX], fields.type, code, fields.param, status)

@@ -1,0 +1,94 @@
+"""Decides whether a chat request is accepted, and hands it on to be relayed (G5).
+
+Laws: steps in one order, each cheap: body, ask, model, permission, then the relay; what is refused
+before a model was found and allowed leaves no usage row, what comes after leaves exactly one.
+"""
+
+import asyncio
+
+import msgspec
+
+from llmgw.core.accounts import model_allowed
+from llmgw.core.refusal import Code, Refuse
+from llmgw.gateway.call import Call, Caller
+from llmgw.gateway.record import Accepted, Record
+from llmgw.gateway.relay import Job, Means, Relay
+from llmgw.gateway.state import Served
+from llmgw.gateway.usage import UsageBuffer
+from llmgw.ports import BodyTooLarge, BodyTooSlow, Clock
+from llmgw.wire.openai import Ask, BadAsk, body_for_engine, parse_ask
+
+ROUTE = "/v1/chat/completions"
+MIB = 1024 * 1024
+
+
+class ChatMeans(msgspec.Struct, frozen=True):
+    """What serving chats needs."""
+
+    relay: Means
+    usage: UsageBuffer
+    clock: Clock
+    max_body_mb: int
+
+
+class Chat:
+    """The handler of `/v1/chat/completions`."""
+
+    def __init__(self, means: ChatMeans) -> None:
+        self._means = means
+
+    async def __call__(self, call: Call, caller: Caller) -> None:
+        """Serve one request."""
+        means = self._means
+        body = await self._body(call)
+        if isinstance(body, Refuse):
+            call.refuse(body)
+            return
+        ask = parse_ask(body)
+        if isinstance(ask, BadAsk):
+            call.refuse(Refuse(Code.INVALID_REQUEST, ask.message, ask.param))
+            return
+        model = self._model(ask, caller)
+        if isinstance(model, Refuse):
+            call.refuse(model)
+            return
+        loop = asyncio.get_running_loop()
+        name = model.entry.name
+        accepted = Accepted(
+            call.request_id, caller.key, ask, name, ROUTE, len(body), means.clock.now(), loop.time()
+        )
+        record = Record(accepted, loop.time)
+        job = Job(call, ask, model, ROUTE.encode(), body_for_engine(body, ask, name))
+        try:
+            await Relay(job, means.relay, record).run()
+        finally:
+            record.write(means.usage)
+
+    async def _body(self, call: Call) -> bytes | Refuse:
+        limit_mb = self._means.max_body_mb
+        try:
+            return await call.exchange.read_body(limit_mb * MIB)
+        except BodyTooLarge:
+            text = f"The body is larger than {limit_mb} MB; send less, or have `clients.max_body_mb` raised."
+            return Refuse(Code.BODY_TOO_LARGE, text)
+        except BodyTooSlow:
+            return Refuse(Code.BODY_TOO_SLOW, "The body came too slowly and was given up.")
+
+    def _model(self, ask: Ask, caller: Caller) -> Served | Refuse:
+        table, key = caller.table, caller.key
+        model = table.resolve(ask.model, self._means.relay.draw)
+        if model is None:
+            return unknown_model(ask.model, caller)
+        if not model_allowed(key.models, model.entry.name):
+            return Refuse(
+                Code.PERMISSION_DENIED, f"This API key may not use the model {ask.model!r}.", "model"
+            )
+        return model
+
+
+def unknown_model(name: str, caller: Caller) -> Refuse:
+    """The refusal of a name nobody knows, with those that are close."""
+    near = caller.table.near_names(name, caller.key.models)
+    meant = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+    text = f"There is no model {name!r}.{meant} `GET /v1/models` lists those this key may use."
+    return Refuse(Code.MODEL_NOT_FOUND, text, "model")
