@@ -28,6 +28,7 @@ class Fate(msgspec.Struct, frozen=True):
     dies_at: float | None = None  # exits after it was ready
     status: int = 1
     hangs: bool = False  # never gets ready, ignores TERM
+    ignores_term: bool = False
     deaf_at: float | None = None  # stops answering, keeps its port
     leaves_port: bool = False  # a child of another group keeps the port
 
@@ -88,7 +89,8 @@ class SimEngine:
 
     def catches(self, signum: int) -> bool:
         """TERM is obeyed after a moment, or ignored."""
-        self._stop.set()
+        if not self.fate.ignores_term:
+            self._stop.set()
         return True
 
     async def run(self, process: SimProcess) -> int:

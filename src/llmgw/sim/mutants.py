@@ -7,9 +7,19 @@ and by the swarm at a rate `llmgw sim --mutant NAME` prints; the code is whole a
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
+
+from llmgw.control import translate
+from llmgw.core import fleet, fleet_books, fleet_state, reconcile, shard_life
+from llmgw.core.adoption import Adopted
+from llmgw.core.fleet_state import Endpoint
+from llmgw.core.replica import Course, Replica, ShardPhase
+from llmgw.core.shard_life import Stage
+from llmgw.sim import scenarios
+from llmgw.sim.scenarios import Scenario
 
 
 class Patch(msgspec.Struct, frozen=True):
@@ -17,14 +27,15 @@ class Patch(msgspec.Struct, frozen=True):
 
     module: ModuleType
     name: str
-    change: Callable[[object], object]
+    change: Callable[[Any], object]
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One way."""
+    """One way, and the scenario that must not survive it."""
 
     breaks: str
     patches: tuple[Patch, ...]
+    scenario: Scenario
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -36,4 +47,72 @@ class Mutant(msgspec.Struct, frozen=True):
             yield
 
 
-MUTANTS: Mapping[str, Mutant] = MappingProxyType({})
+def _only_kept(held_by_node: Any) -> object:
+    def forgetful(replicas: Mapping[str, Replica]) -> object:
+        kept = {id: one for id, one in replicas.items() if one.course in (Course.KEEP, Course.DRAIN)}
+        return held_by_node(kept)
+
+    return forgetful
+
+
+def _hasty(endpoints: Any) -> object:
+    def hasty(replicas: Mapping[str, Replica]) -> dict[str, Endpoint]:
+        found = {}
+        for one in replicas.values():
+            leader = one.leader
+            if one.course is Course.KEEP and leader is not None and leader.address and leader.port:
+                found[one.id] = Endpoint(
+                    one.id, one.model, leader.address, leader.port, one.engine, one.engine_key
+                )
+        return found
+
+    return hasty
+
+
+def _deaf(hear_report: Any) -> object:
+    def deaf(*args: Any) -> Adopted:
+        heard: Adopted = hear_report(*args)
+        known = tuple(one for one in heard.replicas if one.id not in heard.adopted)
+        return Adopted(known, (), heard.unrecognised, heard.forgettable)
+
+    return deaf
+
+
+def _always(value: object) -> Callable[[Any], object]:
+    return lambda real: lambda *args: value
+
+
+MUTANTS: Mapping[str, Mutant] = MappingProxyType(
+    {
+        "claims-released-early": Mutant(
+            "a replica that is being stopped holds no claims any more",
+            (Patch(fleet_state, "held_by_node", _only_kept),),
+            scenarios.HANGING_CARD,
+        ),
+        "published-unready": Mutant(
+            "routers get an endpoint as soon as it is placed",
+            (Patch(fleet, "endpoints", _hasty), Patch(translate, "endpoints", _hasty)),
+            scenarios.SLOW_LOAD,
+        ),
+        "adoption-ignored": Mutant(
+            "what a node runs unknown to the server is not adopted",
+            (Patch(fleet, "hear_report", _deaf),),
+            scenarios.SERVER_KILLED,
+        ),
+        "settling-skipped": Mutant(
+            "a new server places at once, before nodes have reported",
+            (Patch(fleet_books, "remaining", _always(0.0)),),
+            scenarios.SERVER_KILLED,
+        ),
+        "withdrawal-not-awaited": Mutant(
+            "an engine is stopped without waiting for routers to drop it",
+            (Patch(reconcile, "acknowledged", _always(True)), Patch(reconcile, "in_flight", _always(0))),
+            scenarios.SCALED_DOWN,
+        ),
+        "gone-when-told": Mutant(
+            "an agent calls a shard gone when its engine was sent TERM",
+            (Patch(shard_life, "_VISIBLE", lambda real: {**real, Stage.ENDING: ShardPhase.GONE}),),
+            scenarios.SLOW_STOP,
+        ),
+    }
+)

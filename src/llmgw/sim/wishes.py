@@ -55,6 +55,13 @@ class Wishes:
         """How many replicas of each model should run."""
         return {name: count for name, count in self._counts.items() if name not in self._removed and count}
 
+    def want(self, **counts: int) -> None:
+        """Want exactly these models (`_` for `-` in a name), that many times each."""
+        self._counts = dict.fromkeys(_WISHES, 0) | {
+            name.replace("_", "-"): count for name, count in counts.items()
+        }
+        assert self._counts.keys() == _WISHES.keys(), counts
+
     def rescale(self) -> str:
         """Want another number of some model; what was changed."""
         name = self._draw.choice(sorted(_WISHES))

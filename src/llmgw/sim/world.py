@@ -8,7 +8,7 @@ first broken promise ends the run.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,7 +20,7 @@ from llmgw.net.http1.pool import UpstreamPool
 from llmgw.net.streams import StreamDialer
 from llmgw.ports import LoopOwner, SpawnFailed, SpawnSpec, StoreUnavailable
 from llmgw.sim.checkers import Checker, all_checkers
-from llmgw.sim.engines import SimEngine, draw_fate, is_engine
+from llmgw.sim.engines import Fate, SimEngine, draw_fate, is_engine
 from llmgw.sim.facts import Books, EngineFact, Facts, RouterFact, Violation
 from llmgw.sim.loop import SimLoop
 from llmgw.sim.machine import End, Program, SimFiles, SimMachine, SimProcess
@@ -86,6 +86,7 @@ class World:
         self.checkers: tuple[Checker, ...] = all_checkers(self.facts)
         self.struck: Counter[Fault] = Counter()
         self.calm = False  # no more faults
+        self.fate_for: Callable[[SpawnSpec], Fate | None] = lambda spec: None  # a scenario's own
         self.violation: Violation | None = None
         self._broken: asyncio.Future[None] = self.loop.create_future()
         self.wishes = Wishes(self.chance("wishes"), options.startup_timeout_s)
@@ -209,7 +210,7 @@ class World:
         if not is_engine(spec):
             raise SpawnFailed(f"{spec.argv[0]}: no such file")
         options = self.options if not self.calm else calmed(self.options)
-        fate = draw_fate(options, self._fates, self.strike)
+        fate = self.fate_for(spec) or draw_fate(options, self._fates, self.strike)
         return SimEngine(spec, fate, SimClock())
 
     # ------------------------------------------------------------ what is seen
