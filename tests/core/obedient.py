@@ -60,6 +60,19 @@ class World:
         self.tell(msgspec.structs.replace(event, **fields))
         return session
 
+    def restarted(self) -> "World":
+        """Another server over the same engines: it knows the roster and the catalog, and nothing else."""
+        other = World(self.state.catalog, self.state.settings, self.draw.getrandbits(32))
+        other.now, other.shards = self.now, self.shards
+        other.lead(*self.state.nodes)
+        for router in self.routers:
+            other.join_router(router)
+        for id in list(self.sessions):
+            report = self.state.nodes[id].report
+            if report is not None:
+                other.register(report)
+        return other
+
     def leave(self, id: str) -> None:
         self.tell(h.AgentLeft(self.sessions.pop(id), "cut"))
 

@@ -1,4 +1,4 @@
-"""What a report means: confirm, adopt, stop what is unrecognised, miss what is gone (R9); one call an agent."""
+"""What a report means: confirm, adopt, stop the unrecognised, miss what is gone (R9); one call an agent."""
 
 import msgspec
 import pytest
