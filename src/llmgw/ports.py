@@ -13,8 +13,7 @@ from typing import Protocol
 import msgspec
 
 from llmgw.core.inventory import Filesystem, Gpu, NodeReport, OperatorMark
-from llmgw.core.weights import FileFacts as FileFacts
-from llmgw.core.weights import FileKind as FileKind
+from llmgw.core.weights import FileFacts
 from llmgw.wire.admin_v1 import EventRow, Explanation, ModelRow, NodeRow, ReplicaRow, RouterRow, Status
 from llmgw.wire.watch_v1 import KeyEntry, UsageRow
 
@@ -34,14 +33,31 @@ class Clock(Protocol):
 HeaderList = Sequence[tuple[bytes, bytes]]
 
 
-class RequestHead(msgspec.Struct, frozen=True):
-    """The head of one request, already checked against the gaps of the parser (host, framing, limits)."""
+class RequestHead:
+    """The head of one request, already checked against the gaps of the parser (host, framing, limits).
 
-    method: str
-    target: bytes  # exactly as received: path and query; what is authorised is what is routed
-    headers: tuple[tuple[bytes, bytes], ...]  # names lower-cased, order and duplicates kept
-    peer: str  # the other end's IP address, from the socket
-    keep_alive: bool
+    A value: nobody changes it. Plain, so that a listener may put its fields together when asked for:
+    most of a request's headers are never looked at.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        headers: tuple[tuple[bytes, bytes], ...],
+        peer: str,
+        keep_alive: bool,
+    ) -> None:
+        self.method = method
+        self.target = target  # exactly as received: path and query; what is authorised is what is routed
+        self.peer = peer  # the other end's IP address, from the socket
+        self.keep_alive = keep_alive
+        self._headers = headers
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Every header, names lower-cased, order and duplicates kept."""
+        return self._headers
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a lower-case header name."""
