@@ -32,7 +32,8 @@ from llmgw.entry.config_server import ServerConfig, load_server_config
 from llmgw.entry.paths import admin_token_path, watch_socket_path
 from llmgw.entry.process import CannotRun, Stop, configure_logging, run_role
 from llmgw.host.clock import SystemClock
-from llmgw.host.processes import HostProcesses, own_identity
+from llmgw.host.offloop import OffLoop
+from llmgw.host.processes import LinuxProcesses
 from llmgw.net.streams import WebSocketListener
 from llmgw.ports import LeaseOwner, ProcessId, StoreUnavailable
 from llmgw.store.database import Database, open_database
@@ -67,7 +68,7 @@ async def serve(config: ServerConfig, stop: Stop) -> int:
     """Run until asked to stop. Raises `CannotRun`."""
     draw = random.SystemRandom()
     prepare_state_dir(config.state_dir)
-    processes = HostProcesses()
+    processes = LinuxProcesses(OffLoop())
     database = open_database(config.store)
     try:
         store = SqlStore(database, lambda holder: holder_dead(processes, holder))
@@ -86,7 +87,7 @@ async def serve(config: ServerConfig, stop: Stop) -> int:
     return 0
 
 
-async def run_plane(config: ServerConfig, plane: ControlPlane, processes: HostProcesses, stop: Stop) -> None:
+async def run_plane(config: ServerConfig, plane: ControlPlane, processes: LinuxProcesses, stop: Stop) -> None:
     """Open everything, wait for the word to stop, close in the right order."""
     children = RouterChildren(router_plan(config), processes, plane.routers)
     # Routers share their port (SO_REUSEPORT), so those of an earlier server do not stand in the way.
@@ -141,13 +142,13 @@ def read_or_create_token(path: Path) -> str:
     return token
 
 
-def lease_owner(processes: HostProcesses, draw: random.Random) -> LeaseOwner:
+def lease_owner(processes: LinuxProcesses, draw: random.Random) -> LeaseOwner:
     """This process, as a holder of the lease."""
-    own = own_identity()
+    own = processes.own()
     return LeaseOwner(f"{draw.getrandbits(64):016x}", processes.boot_id(), own.pid, own.start_time)
 
 
-def holder_dead(processes: HostProcesses, holder: LeaseOwner) -> bool:
+def holder_dead(processes: LinuxProcesses, holder: LeaseOwner) -> bool:
     """Whether the process that holds the lease on this machine is gone."""
     return not processes.alive(ProcessId(holder.boot_id, holder.pid, holder.start_time))
 

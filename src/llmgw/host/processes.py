@@ -133,6 +133,16 @@ class LinuxProcesses:
         """Changes with every boot."""
         return self._boot_id
 
+    def own(self) -> ProcessId:
+        """The process that asks."""
+        started = _started(os.getpid())
+        assert started is not None, "the running process has an entry in /proc"
+        return ProcessId(self._boot_id, os.getpid(), started)
+
+    def alive(self, identity: ProcessId) -> bool:
+        """Whether a process with exactly this identity lives."""
+        return identity.boot_id == self._boot_id and _alive(identity.pid) == identity.start_time
+
     def let_go(self) -> None:
         """Stop watching every process; they go on, and a later agent adopts them."""
         for process in self._watched:
