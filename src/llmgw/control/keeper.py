@@ -44,8 +44,8 @@ class Storekeeper:
     def record(self, event: h.Record) -> None:
         """Keep a decision: in the ring at once, in the store soon."""
         row = EventRow(self._clock.now(), event.kind, event.text, event.model, event.replica, event.node)
-        about = " ".join(part for part in (row.model, row.replica, row.node) if part)
-        _LOG.info("%s %s: %s", row.kind, about, row.text)
+        about = [part for part in (row.kind, row.model, row.replica, row.node) if part]
+        _LOG.info("%s: %s", " ".join(about), row.text)
         self._ring.append(row)
         self._events.append(row)
         self._drop_oldest()
