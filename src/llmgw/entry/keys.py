@@ -16,7 +16,12 @@ VERBS = ("create", "list", "update", "move", "disable", "delete", "rotate")
 _GROUP_VERBS = ("create", "list")
 _KEY_VERBS = ("create", "list", "disable", "delete")
 _LIMITS = ("rpm", "tpm", "concurrent", "tokens-per-day", "tokens-per-month", "cost-per-month")
-_PATHS: Mapping[str, str] = {"org": "ORG", "team": "ORG/TEAM", "project": "ORG/TEAM/PROJECT", "user": "ORG/USER"}  # fmt: skip
+_PATHS: Mapping[str, str] = {
+    "org": "ORG",
+    "team": "ORG/TEAM",
+    "project": "ORG/TEAM/PROJECT",
+    "user": "ORG/USER",
+}
 _WORDS: Mapping[str, str] = {
     "org": "organisations",
     "team": "teams",
