@@ -28,9 +28,9 @@ from llmgw.core.fleet_state import (
 from llmgw.core.inventory import Node, NodeReport, OperatorMark
 from llmgw.core.placement import Placement, PlacementPass, PlacementRequest
 from llmgw.core.reconcile import reconcile
-from llmgw.core.replica import ENDED, note_fetch, phase_of
+from llmgw.core.replica import ENDED, ReplicaPhase, note_fetch, phase_of
 from llmgw.core.settling import begin
-from llmgw.core.units import format_bytes
+from llmgw.core.units import format_bytes, format_duration
 
 
 class Fleet:
@@ -278,9 +278,10 @@ class Fleet:
         heard = hear_known(replica, event.shard, now)
         books.replicas[replica.id] = heard
         before, after = phase_of(replica), phase_of(heard)
-        if before is after:
-            return []
-        return [h.Record(f"replica_{after.value}", f"was {before.value}", replica.model, replica.id, node.id)]
+        if before is after or after is not ReplicaPhase.READY:
+            return []  # what leads elsewhere is a decision of the next turn, and recorded with its reason
+        text = f"serving after {format_duration(now - replica.created_at)} as {before.value}"
+        return [h.Record("replica_ready", text, replica.model, replica.id, node.id)]
 
     def _fetch_progressed(self, event: h.FetchProgressed, now: float) -> Effects:
         books = self._books
