@@ -240,6 +240,8 @@ class Control:
                 await self._hear(stream, message)
         finally:
             self.streams.remove(stream)
+            async with self._news:
+                self._news.notify_all()
 
     async def _hear(self, stream: MessageStream, message: wire.Up) -> None:
         if isinstance(message, wire.Hello) and self.snapshot is not None:
