@@ -123,7 +123,7 @@ def main() -> int:
     """Serve until SIGTERM. Returns only what could not be started; 0 after `--version`."""
     args = parser().parse_args()
     try:
-        import xllamacpp
+        import xllamacpp  # type: ignore[import-untyped]
     except ImportError as error:
         hint = ": install the package libgomp1" if "libgomp" in str(error) else ""
         return _cannot(f"the xllamacpp package does not load: {error}{hint}")
