@@ -8,7 +8,8 @@ import random
 from pathlib import Path
 
 from llmgw.entry import store_cli
-from llmgw.entry.store_cli import DONE, FAILED, Refused
+from llmgw.entry.process import CannotRun
+from llmgw.entry.store_cli import DONE, FAILED
 from llmgw.store import maintenance, migrations
 from llmgw.store.database import Database
 from llmgw.store.store import migrate
@@ -51,8 +52,8 @@ def _backup(source: Path, target: Path) -> int:
     try:
         maintenance.backup(source, target)
     except FileExistsError:
-        raise Refused(f"{target} exists; a backup never replaces a file") from None
+        raise CannotRun(f"{target} exists; a backup never replaces a file") from None
     except OSError as error:
-        raise Refused(f"cannot write {target}: {error.strerror or error}") from None
+        raise CannotRun(f"cannot write {target}: {error.strerror or error}") from None
     print(f"copied {source} to {target}")
     return DONE

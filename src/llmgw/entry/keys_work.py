@@ -21,7 +21,8 @@ from llmgw.core.accounts import ApiKey, BadName, Group, Level
 from llmgw.core.text import printable
 from llmgw.core.units import BadUnit, parse_duration
 from llmgw.entry import store_cli
-from llmgw.entry.store_cli import DONE, Refused
+from llmgw.entry.process import CannotRun
+from llmgw.entry.store_cli import DONE
 from llmgw.store import api_keys, groups
 from llmgw.store.api_keys import KeyDraft
 from llmgw.store.database import Database, database_time
@@ -51,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return store_cli.with_database(url, work)
     except (AccountRefused, BadName, BadUnit) as error:
-        raise Refused(str(error)) from error
+        raise CannotRun(str(error)) from error
 
 
 def _actor() -> Actor:
@@ -166,7 +167,7 @@ def _hash() -> int:
     text = getpass.getpass("key: ") if sys.stdin.isatty() else sys.stdin.readline()
     line = accounts.hash_line(text.strip())
     if line is None:
-        raise Refused(f"that is no key; one begins with {accounts.KEY_PREFIX}")
+        raise CannotRun(f"that is no key; one begins with {accounts.KEY_PREFIX}")
     print(line)
     return DONE
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from llmgw.entry.folders import default_data_folder
+from llmgw.entry.process import CannotRun
 from llmgw.entry.yaml_strict import YamlError, read_yaml
 from llmgw.ports import StoreUnavailable
 from llmgw.store import migrations
@@ -21,51 +23,40 @@ CONFIG_NAME = "server.yaml"
 DONE, FAILED = 0, 1
 
 
-class Refused(Exception):
-    """The command cannot be done; the text is one line."""
-
-
 def store_url(config: str | None, data: str | None) -> str:
-    """The address of the store these options name. Raises `Refused`."""
+    """The address of the store these options name. Raises `CannotRun`."""
     if config is not None and data is not None:  # argparse sees only those on one side of the verb
-        raise Refused("give --config or --data, not both")
-    path = Path(config) if config is not None else _data_folder(data) / CONFIG_NAME
+        raise CannotRun("give --config or --data, not both")
+    path = Path(config) if config is not None else Path(data or default_data_folder(os.environ)) / CONFIG_NAME
     try:
         document = read_yaml(path.read_bytes())
     except OSError as error:
         hint = "" if config or data else "; name it with --config FILE or --data DIR"
-        raise Refused(f"{path}: cannot be read: {error.strerror or error}{hint}") from None
+        raise CannotRun(f"{path}: cannot be read: {error.strerror or error}{hint}") from None
     except YamlError as error:
-        raise Refused(f"{path}:{error.line}: {error.text}") from None
+        raise CannotRun(f"{path}:{error.line}: {error.text}") from None
     url = document.data.get("store") if isinstance(document.data, dict) else None
     if not isinstance(url, str):
-        raise Refused(f"{path}: names no store; the server that uses it needs one, and this command too")
+        raise CannotRun(f"{path}: names no store; the server that uses it needs one, and this command too")
     return url
 
 
-def _data_folder(data: str | None) -> Path:
-    if data is not None:
-        return Path(data)
-    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(home) / "llmgw"
-
-
 def store_path(url: str) -> Path:
-    """The file of a store that must be there already. Raises `Refused`."""
+    """The file of a store that must be there already. Raises `CannotRun`."""
     path = parse_store_url(url).path
     if not path.exists():
-        raise Refused(f"there is no database {path}; the server makes it when it first starts")
+        raise CannotRun(f"there is no database {path}; the server makes it when it first starts")
     return path
 
 
 async def prepare(database: Database, draw: random.Random) -> None:
-    """Make the layout in a new database; refuse one that another version must see to. Raises `Refused`."""
+    """Make the layout in a new database; refuse one that another version must see to. Raises `CannotRun`."""
     revision = await database.run(migrations.revision_of)
     if revision is None:
         await migrate(database, draw)
         await ensure_default_project(database, draw)
     elif migrations.is_older(revision):
-        raise Refused(
+        raise CannotRun(
             f"the database is at revision {revision}, this llmgw needs {migrations.HEAD}; "
             "restart the server with this version, or run: llmgw db upgrade"
         )
@@ -92,6 +83,6 @@ def guarded(work: Callable[[], int]) -> int:
     """The exit code of `work`; what stops it is one line on stderr."""
     try:
         return work()
-    except (Refused, BadStoreUrl, StoreUnavailable, migrations.NewerDatabase) as error:
+    except (CannotRun, BadStoreUrl, StoreUnavailable, migrations.NewerDatabase) as error:
         print(f"llmgw: {error}", file=sys.stderr)
         return FAILED
