@@ -1,1 +1,1 @@
-"""Joins settings, adapters and shells into the processes of each role; the only place that reads files, env, argv."""
+"""Joins settings, adapters and shells into processes; the only place that reads files, env and argv."""
