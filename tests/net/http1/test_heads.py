@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from httptools import HttpParserError, HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,37 @@ def test_an_ordinary_request_is_read() -> None:
     assert (parsed.framing, parsed.length) == (Framing.LENGTH, 12)
     assert parsed.head.keep_alive
     assert parsed.head.peer == "10.0.0.9"
+
+
+class ParsersView:
+    """The fields as llhttp itself splits them."""
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name.lower(), value.rstrip(b" \t")))
+
+
+TOKENS = st.text("!#$%&'*+-.^_`|~09azAZ", min_size=1, max_size=8).map(str.encode)
+VALUES = st.binary(max_size=12)
+
+
+@given(st.lists(st.tuples(TOKENS, st.sampled_from([b":", b": ", b":\t ", b" :"]), VALUES), max_size=6))
+def test_fields_are_split_as_the_parser_splits_them(fields: list[tuple[bytes, bytes, bytes]]) -> None:
+    raw = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"%b%b%b\r\n" % field for field in fields) + b"\r\n"
+    if raw.index(b"\r\n\r\n") + 4 != len(raw):
+        return
+    parsed = read(raw)
+    if isinstance(parsed, Refusal):
+        return
+    view = ParsersView()
+    with contextlib.suppress(HttpParserError):
+        HttpRequestParser(view).feed_data(raw)
+    assert parsed.head.headers == tuple(view.fields)
+    for name, _ in view.fields:
+        assert parsed.head.header(name) == next(value for key, value in view.fields if key == name)
+    assert parsed.head.header(b"not-there") is None
 
 
 @pytest.mark.parametrize("host", ["a", "a.b-c:80", "[::1]", "[::1]:8080", "127.0.0.1:1", "a_b.c", "a:"])

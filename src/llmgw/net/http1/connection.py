@@ -12,12 +12,12 @@ import contextlib
 import socket
 import struct
 from enum import Enum
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from llmgw.net.http1.chunked import BadChunks, ChunkedBody
 from llmgw.net.http1.deadline import Deadline
 from llmgw.net.http1.exchange import HttpExchange
-from llmgw.net.http1.heads import HEAD_END, Framing, ParsedRequest, parse_request
+from llmgw.net.http1.heads import CHUNKED, HEAD_END, ParsedRequest, parse_request
 from llmgw.net.http1.limits import ServerLimits
 from llmgw.net.http1.refusals import (
     HEAD_TOO_LARGE,
@@ -62,6 +62,14 @@ class _Stage(Enum):
     CLOSED = "closed"
 
 
+# Members by their own names: looking one up on its enum costs 0.1 us in Python 3.11, dozens a request.
+_HEAD: Final = _Stage.HEAD
+_BODY: Final = _Stage.BODY
+_ANSWER: Final = _Stage.ANSWER
+_LINGER: Final = _Stage.LINGER
+_CLOSED: Final = _Stage.CLOSED
+
+
 class ServerConnection(asyncio.Protocol):
     """The protocol of one accepted connection."""
 
@@ -74,7 +82,7 @@ class ServerConnection(asyncio.Protocol):
         self._serving = serving
         self._transport: asyncio.Transport | None = None
         self._peer = ""
-        self._stage = _Stage.HEAD
+        self._stage = _HEAD
         self._deadline = Deadline(loop, self._expired)
         self._partial = bytearray()  # of a head
         self._held: list[bytes] = []  # bytes after the request in progress
@@ -101,17 +109,15 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; where they belong depends on the stage."""
-        match self._stage:
-            case _Stage.HEAD:
-                self._take_head(data)
-            case _Stage.BODY:
-                self._take_body(data)
-            case _Stage.ANSWER:
-                self._hold(data)
-            case _Stage.LINGER:
-                self._swallow(data)
-            case _Stage.CLOSED:
-                pass
+        stage = self._stage
+        if stage is _HEAD:
+            self._take_head(data)
+        elif stage is _BODY:
+            self._take_body(data)
+        elif stage is _ANSWER:
+            self._hold(data)
+        elif stage is _LINGER:
+            self._swallow(data)
 
     def eof_received(self) -> None:
         """The client closed its half, and so has left; the transport closes itself."""
@@ -175,7 +181,7 @@ class ServerConnection(asyncio.Protocol):
         if exchange is not self._exchange:
             return
         self._exchange = None
-        if self._stage is _Stage.BODY or (self.close_after and (self._held or self._unread_rest)):
+        if self._stage is _BODY or (self.close_after and (self._held or self._unread_rest)):
             self._linger()
         elif self.closes_after:
             self._close()
@@ -193,9 +199,9 @@ class ServerConnection(asyncio.Protocol):
             if sock is not None:
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            self._stage = _Stage.CLOSED
+            self._stage = _CLOSED
             transport.abort()
-        elif self._stage is _Stage.BODY:
+        elif self._stage is _BODY:
             self._linger()
         else:
             self._close()
@@ -204,7 +210,7 @@ class ServerConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close now if nothing is in progress, else after the answer."""
-        if self._stage is _Stage.HEAD and not self._partial:
+        if self._stage is _HEAD and not self._partial:
             self._close()
 
     def stop(self) -> None:
@@ -258,20 +264,20 @@ class ServerConnection(asyncio.Protocol):
         self._deadline.clear()
         self.close_after = not parsed.head.keep_alive
         exchange = self._exchange = HttpExchange(self, parsed)
-        if parsed.framing is Framing.CHUNKED:
-            self._stage = _Stage.BODY
+        if parsed.framing is CHUNKED:
+            self._stage = _BODY
             self._chunks = ChunkedBody(exchange.add_body)
         elif parsed.length:
-            self._stage = _Stage.BODY
+            self._stage = _BODY
             self._missing = parsed.length
         else:
-            self._stage = _Stage.ANSWER
+            self._stage = _ANSWER
         exchange.task = self._serving.start(exchange)
         if rest:
             self.data_received(rest)
 
     def _next_request(self) -> None:
-        self._stage = _Stage.HEAD
+        self._stage = _HEAD
         self._deadline.set(self.loop.time() + self.limits.idle_s)
         if self._held:
             data = b"".join(self._held)
@@ -312,7 +318,7 @@ class ServerConnection(asyncio.Protocol):
             self._body_complete(exchange)
 
     def _body_complete(self, exchange: HttpExchange) -> None:
-        self._stage = _Stage.ANSWER
+        self._stage = _ANSWER
         self._release_reading()  # or a client that leaves would not be noticed
         exchange.end_body()
 
@@ -349,7 +355,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close after the client had a chance to read: unread bytes would make the kernel reset it."""
-        self._stage = _Stage.LINGER
+        self._stage = _LINGER
         self._held.clear()
         transport = self._transport
         if transport is None:
@@ -365,13 +371,13 @@ class ServerConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _close(self) -> None:
-        self._stage = _Stage.CLOSED
+        self._stage = _CLOSED
         if self._transport is not None:
             self._deadline.set(self.loop.time() + self.limits.stall_s)  # for what is not written yet
             self._transport.close()
 
     def _client_left(self) -> None:
-        self._stage = _Stage.CLOSED
+        self._stage = _CLOSED
         self._chunks = None
         self._held.clear()
         self._partial.clear()
@@ -382,19 +388,19 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------ deadlines
 
     def _restore_deadline(self) -> None:
-        if self._stage is _Stage.HEAD:
+        if self._stage is _HEAD:
             self._deadline.set(self.loop.time() + self.limits.idle_s)
-        elif self._stage is _Stage.ANSWER:
+        elif self._stage is _ANSWER:
             self._deadline.clear()
 
     def _expired(self) -> None:
-        if self.write_paused or self._stage in (_Stage.LINGER, _Stage.CLOSED):
+        if self.write_paused or self._stage in (_LINGER, _CLOSED):
             self.stop()
-        elif self._stage is _Stage.BODY and self._exchange is not None:
+        elif self._stage is _BODY and self._exchange is not None:
             due = self._exchange.body_is_late()
             if due is not None:
                 self._deadline.set(due)
-        elif self._stage is _Stage.HEAD and self._partial:
+        elif self._stage is _HEAD and self._partial:
             self._refuse(HEAD_TOO_SLOW)
-        elif self._stage is _Stage.HEAD:
+        elif self._stage is _HEAD:
             self._close()

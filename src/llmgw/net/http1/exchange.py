@@ -8,9 +8,9 @@ cancelled already.
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
-from llmgw.net.http1.heads import Framing, ParsedRequest
+from llmgw.net.http1.heads import LENGTH, ParsedRequest
 from llmgw.net.http1.limits import ServerLimits
 from llmgw.net.http1.refusals import HANDLER_FAILED, Refusal
 from llmgw.net.http1.replies import CONTINUE, LAST_CHUNK, ReplyHeads, chunk, has_no_body
@@ -67,7 +67,14 @@ class _Answer(Enum):
     VANISHED = "vanished"  # the client is gone; what the handler still does is for nobody
 
 
-_OVER = (_Answer.ENDED, _Answer.VANISHED)
+# Members by their own names: looking one up on its enum costs 0.1 us in Python 3.11, dozens a request.
+_NONE: Final = _Answer.NONE
+_STREAM: Final = _Answer.STREAM
+_ENDED: Final = _Answer.ENDED
+_VANISHED: Final = _Answer.VANISHED
+
+
+_OVER = (_ENDED, _VANISHED)
 
 
 class HttpExchange:
@@ -95,13 +102,13 @@ class HttpExchange:
         self._connection = connection
         self._parsed = parsed
         self.task: asyncio.Task[None] | None = None
-        self.body_complete = parsed.framing is Framing.LENGTH and parsed.length == 0
+        self.body_complete = parsed.framing is LENGTH and parsed.length == 0
         self._pieces: list[bytes] = []
         self._body_size = 0
         self._reader: asyncio.Future[None] | None = None
         self._limit = 0
         self._reading_since = 0.0
-        self._answer = _Answer.NONE
+        self._answer = _NONE
         self._held_head = b""
         self._chunked = False
         self._silent_body = False
@@ -116,7 +123,7 @@ class HttpExchange:
     @property
     def untouched(self) -> bool:
         """Whether nothing of an answer was sent."""
-        return self._answer is _Answer.NONE
+        return self._answer is _NONE
 
     # ------------------------------------------------------------ the request's body
 
@@ -132,7 +139,7 @@ class HttpExchange:
 
     async def _rest_of_body(self, limit: int) -> None:
         connection = self._connection
-        if self._parsed.expects_continue and not self._body_size and self._answer is _Answer.NONE:
+        if self._parsed.expects_continue and not self._body_size and self._answer is _NONE:
             connection.send(CONTINUE)
         self._limit = limit
         self._reader = connection.loop.create_future()
@@ -195,7 +202,7 @@ class HttpExchange:
         """Send the head of a streamed answer; it travels with a first piece written in the same turn."""
         if not self._may_begin():
             return
-        self._answer = _Answer.STREAM
+        self._answer = _STREAM
         self._silent_body = has_no_body(self.head.method, status)
         self._chunked = not self._parsed.http10 and status not in (204, 304)
         if not self._chunked and not self._silent_body:
@@ -232,9 +239,9 @@ class HttpExchange:
         """
         if self._answer in _OVER:
             return
-        streaming = self._answer is _Answer.STREAM
+        streaming = self._answer is _STREAM
         self._flush_head()
-        self._answer = _Answer.ENDED
+        self._answer = _ENDED
         self._release()
         self._connection.abandon(reset=streaming and not self._chunked)
 
@@ -252,31 +259,31 @@ class HttpExchange:
 
     def settle(self) -> None:
         """The handler returned or raised: what it left open is ended for it."""
-        if self._answer is _Answer.NONE:
+        if self._answer is _NONE:
             self.respond(HANDLER_FAILED.status, *self._connection.render(HANDLER_FAILED))
-        elif self._answer is _Answer.STREAM:
+        elif self._answer is _STREAM:
             self.abort()
 
     def vanish(self) -> None:
         """The client is gone: nothing more is sent, and the handler is cancelled."""
-        self._answer = _Answer.VANISHED
+        self._answer = _VANISHED
         self._held_head = b""
         self._release()
         if self.task is not None:
             self.task.cancel()
 
     def _may_begin(self) -> bool:
-        if self._answer in (_Answer.STREAM, _Answer.ENDED):
+        if self._answer in (_STREAM, _ENDED):
             raise RuntimeError("a second answer to one request")
-        return self._answer is _Answer.NONE
+        return self._answer is _NONE
 
     def _is_streaming(self) -> bool:
-        if self._answer in (_Answer.NONE, _Answer.ENDED):
+        if self._answer in (_NONE, _ENDED):
             raise RuntimeError("a piece of an answer that is not being streamed")
-        return self._answer is _Answer.STREAM
+        return self._answer is _STREAM
 
     def _end(self) -> None:
-        self._answer = _Answer.ENDED
+        self._answer = _ENDED
         self._release()
         self._connection.answered(self)
 

@@ -8,7 +8,9 @@ give one tenant's answer to another.
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
+from typing import Final
 
 import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
@@ -18,8 +20,10 @@ from llmgw.net.http1.refusals import HEAD_TOO_LARGE, Refusal, bad_request
 from llmgw.ports import RequestHead
 
 HEAD_END = b"\r\n\r\n"
+_BLANK = b" \t"
 
-_WATCHED = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect"})
+# In a head the parser accepted, in lower case: every line is a field, and no value holds a line break.
+_WATCHED = re.compile(rb"\r\n(host|content-length|transfer-encoding|connection|expect):[ \t]*([^\r]*)")
 # reg-name, IPv4 or [IPv6], with an optional port (RFC 3986 3.2); no userinfo, path or comma.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
@@ -30,6 +34,12 @@ class Framing(Enum):
     LENGTH = "length"  # announced; 0 when there is no body
     CHUNKED = "chunked"
     UNTIL_CLOSE = "until close"  # responses only
+
+
+# Members by their own names, see `connection`.
+LENGTH: Final = Framing.LENGTH
+CHUNKED: Final = Framing.CHUNKED
+UNTIL_CLOSE: Final = Framing.UNTIL_CLOSE
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):
@@ -52,60 +62,100 @@ class ParsedResponse(msgspec.Struct, frozen=True):
     keep_alive: bool
 
 
-class _HeadSink:
-    """What the parser calls back while it reads one head, fed whole."""
+class ReceivedHead(RequestHead):
+    """A request head that is read field by field, on demand, from the bytes the parser accepted."""
 
-    __slots__ = ("complete", "headers", "target", "watched")
+    __slots__ = ("_lower", "_raw")
+
+    def __init__(self, method: str, target: bytes, raw: bytes, lower: bytes, peer: str) -> None:
+        super().__init__(method, target, (), peer, keep_alive=True)
+        self._raw = raw
+        self._lower = lower
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Every header, names lower-cased, order and duplicates kept."""
+        if not self._headers:
+            self._headers = _fields(self._raw)
+        return self._headers
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a lower-case header name."""
+        start = self._lower.find(b"\r\n%b:" % name)
+        if start < 0:
+            return None
+        start += len(name) + 3
+        return self._raw[start : self._raw.index(b"\r\n", start)].strip(_BLANK)
+
+
+class _Sink:
+    """What the parser calls back: only that it came to the end of the head."""
+
+    __slots__ = ("complete",)
 
     def __init__(self) -> None:
-        self.target = b""
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.watched: list[tuple[bytes, bytes]] = []
         self.complete = False
-
-    def on_url(self, target: bytes) -> None:
-        self.target = target
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        self.headers.append((name, value))
-        if name in _WATCHED:
-            self.watched.append((name, value.strip().lower()))
 
     def on_headers_complete(self) -> None:
         self.complete = True
 
 
+class _FieldSink(_Sink):
+    """The same, with the fields: of a response there are few, and all are wanted."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self) -> None:
+        self.complete = False
+        self.fields: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name.lower(), value.rstrip(_BLANK)))
+
+
+def _fields(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    """Every field of a head. The parser has refused every line that is not `name: value` already."""
+    fields = []
+    for line in raw[: -len(HEAD_END)].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        fields.append((name.lower(), value.strip(_BLANK)))
+    return tuple(fields)
+
+
 class _Watched:
-    """The few headers that decide framing and the connection's fate."""
+    """The few fields that decide framing and the connection's fate."""
 
-    __slots__ = ("close", "coding", "expect", "hosts", "keep_alive", "length", "repeated_coding")
+    __slots__ = ("coding", "codings", "expect", "host", "hosts", "length", "options")
 
-    def __init__(self, watched: list[tuple[bytes, bytes]]) -> None:
-        self.hosts: list[bytes] = []
-        self.length: int | None = None
+    def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        self.host: bytes | None = None
         self.coding: bytes | None = None
-        self.repeated_coding = False
-        self.close = self.keep_alive = False
         self.expect: bytes | None = None
-        for name, value in watched:
+        self.length: int | None = None
+        self.hosts = self.codings = 0
+        self.options = b""
+        for name, value in fields:
             if name == b"host":
-                self.hosts.append(value)
+                self.host = value.strip(_BLANK)
+                self.hosts += 1
             elif name == b"content-length":
                 self.length = int(value)  # the parser refused repetitions and anything but digits
             elif name == b"connection":
-                self.close = self.close or b"close" in value
-                self.keep_alive = self.keep_alive or b"keep-alive" in value
+                self.options += b"," + value.lower()
             elif name == b"transfer-encoding":
-                self.repeated_coding = self.coding is not None
-                self.coding = value
-            else:
-                self.expect = value
+                self.coding = value.strip(_BLANK).lower()
+                self.codings += 1
+            elif name == b"expect":
+                self.expect = value.strip(_BLANK)
+
+    def keeps_alive(self, http10: bool) -> bool:
+        """Whether the sender wants the connection kept."""
+        return b"close" not in self.options and (not http10 or b"keep-alive" in self.options)
 
 
 def parse_request(raw: bytes, peer: str, limits: ServerLimits) -> ParsedRequest | Refusal:
     """Read one whole request head, blank line included."""
-    sink = _HeadSink()
+    sink = _Sink()
     parser = HttpRequestParser(sink)
     try:
         parser.feed_data(raw)
@@ -117,40 +167,48 @@ def parse_request(raw: bytes, peer: str, limits: ServerLimits) -> ParsedRequest 
     http10 = raw.endswith(b" HTTP/1.0", 0, line_end)
     if not sink.complete or not (http10 or raw.endswith(b" HTTP/1.1", 0, line_end)):
         return Refusal(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served here.")
-    if len(sink.headers) > limits.head_count:
+    if raw.count(b"\n") - 2 > limits.head_count:
         return HEAD_TOO_LARGE
-    method = parser.get_method().decode()
-    watched = _Watched(sink.watched)
-    refusal = _request_refusal(method, sink.target, watched, http10)
+    lower = raw.lower()
+    watched = _Watched(_WATCHED.findall(lower))
+    method = parser.get_method()
+    target = raw[len(method) + 1 : line_end - len(b" HTTP/1.1")]
+    head = ReceivedHead(method.decode(), target, raw, lower, peer)
+    refusal = _target_refusal(head) or _framing_refusal(watched, http10)
     if refusal is not None:
         return refusal
-    keep_alive = not watched.close and (watched.keep_alive or not http10)
+    head.keep_alive = watched.keeps_alive(http10)
     return ParsedRequest(
-        head=RequestHead(method, sink.target, tuple(sink.headers), peer, keep_alive),
-        framing=Framing.LENGTH if watched.coding is None else Framing.CHUNKED,
+        head=head,
+        framing=LENGTH if watched.coding is None else CHUNKED,
         length=watched.length or 0,
         expects_continue=watched.expect is not None and not http10,
         http10=http10,
     )
 
 
-def _request_refusal(method: str, target: bytes, watched: _Watched, http10: bool) -> Refusal | None:
-    if method == "CONNECT":
+def _target_refusal(head: RequestHead) -> Refusal | None:
+    if head.method == "CONNECT":
         return Refusal(501, "method_not_supported", "CONNECT is not served: this is not a forward proxy.")
-    if not target.startswith(b"/") and not (target == b"*" and method == "OPTIONS"):
+    if not head.target.startswith(b"/") and not (head.target == b"*" and head.method == "OPTIONS"):
         return bad_request("The request target must be a path that begins with a slash.")
-    if len(watched.hosts) > 1:
+    return None
+
+
+def _framing_refusal(watched: _Watched, http10: bool) -> Refusal | None:
+    if watched.hosts > 1:
         return bad_request("The request has more than one Host header.")
-    if not watched.hosts and not http10:
-        return bad_request("The request has no Host header.")
-    if watched.hosts and _HOST.fullmatch(watched.hosts[0]) is None:
+    if watched.host is None:
+        if not http10:
+            return bad_request("The request has no Host header.")
+    elif _HOST.fullmatch(watched.host) is None:
         return bad_request("The request's Host header is not a host name with an optional port.")
     if watched.coding is not None:
-        if watched.length is not None or http10:
+        if http10 or watched.length is not None:
             return bad_request("Transfer-Encoding may stand neither beside Content-Length nor in HTTP/1.0.")
-        if watched.coding != b"chunked" or watched.repeated_coding:
+        if watched.coding != b"chunked" or watched.codings > 1:
             return Refusal(
-                501, "transfer_coding_not_supported", "The only transfer coding served is chunked."
+                501, "transfer_coding_not_supported", "Chunked is the only transfer coding served."
             )
     if watched.expect is not None and watched.expect != b"100-continue":
         return Refusal(417, "expectation_failed", "The only expectation served is 100-continue.")
@@ -163,7 +221,7 @@ class BadResponse(Exception):
 
 def parse_response(raw: bytes, method: str, limits: PoolLimits) -> ParsedResponse:
     """Read one whole response head, blank line included. Raises `BadResponse`."""
-    sink = _HeadSink()
+    sink = _FieldSink()
     parser = HttpResponseParser(sink)
     try:
         parser.feed_data(raw)
@@ -173,12 +231,12 @@ def parse_response(raw: bytes, method: str, limits: PoolLimits) -> ParsedRespons
     status = parser.get_status_code()
     if not sink.complete or status < 100 or not (http10 or raw.startswith(b"HTTP/1.1 ")):
         raise BadResponse("malformed response head: not HTTP/1.1 or 1.0")
-    if len(sink.headers) > limits.head_count:
+    if len(sink.fields) > limits.head_count:
         raise BadResponse(f"response head has more than {limits.head_count} fields")
-    watched = _Watched(sink.watched)
+    watched = _Watched(sink.fields)
     framing, length = _response_framing(method, status, watched)
-    keep_alive = not watched.close and (watched.keep_alive or not http10) and framing != Framing.UNTIL_CLOSE
-    return ParsedResponse(status, tuple(sink.headers), framing, length, keep_alive)
+    keep_alive = framing is not UNTIL_CLOSE and watched.keeps_alive(http10)
+    return ParsedResponse(status, tuple(sink.fields), framing, length, keep_alive)
 
 
 def _response_framing(method: str, status: int, watched: _Watched) -> tuple[Framing, int]:
@@ -186,12 +244,12 @@ def _response_framing(method: str, status: int, watched: _Watched) -> tuple[Fram
     if watched.coding is not None:
         if watched.length is not None:
             raise BadResponse("response has both Transfer-Encoding and Content-Length")
-        if watched.coding != b"chunked" or watched.repeated_coding:
+        if watched.coding != b"chunked" or watched.codings > 1:
             raise BadResponse("response has a transfer coding other than chunked")
     if method == "HEAD" or status < 200 or status in (204, 304):
-        return Framing.LENGTH, 0
+        return LENGTH, 0
     if watched.coding is not None:
-        return Framing.CHUNKED, 0
+        return CHUNKED, 0
     if watched.length is None:
-        return Framing.UNTIL_CLOSE, 0
-    return Framing.LENGTH, watched.length
+        return UNTIL_CLOSE, 0
+    return LENGTH, watched.length

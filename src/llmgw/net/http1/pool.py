@@ -18,6 +18,11 @@ from llmgw.ports import Fetched, Stage, UpstreamBroke, UpstreamRequest
 _Key = tuple[str, int]
 
 
+def _host_header(where: _Key) -> bytes:
+    host, port = where
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()
+
+
 class EngineResponse:
     """The `UpstreamResponse` of production."""
 
@@ -89,8 +94,7 @@ class UpstreamPool:
     async def send(self, request: UpstreamRequest) -> EngineResponse:
         """Send, and wait for the response head; see `Upstream`."""
         where = (request.host, request.port)
-        address = str(TcpAddress(*where))
-        head = render_head(request, address.encode())
+        head = render_head(request, _host_header(where))
         started = asyncio.get_running_loop().time()
         reused = self._take(where)
         if reused is not None:
@@ -98,7 +102,7 @@ class UpstreamPool:
                 return EngineResponse(self, where, reused, await reused.request(request, head, started))
             except DiedAtOnce:
                 pass  # the engine had closed it; the request never arrived
-        fresh = await self._connect(where, address, request.timeouts.connect)
+        fresh = await self._connect(where, request.timeouts.connect)
         return EngineResponse(self, where, fresh, await fresh.request(request, head, started))
 
     async def fetch(self, request: UpstreamRequest, limit: int) -> Fetched:
@@ -140,8 +144,9 @@ class UpstreamPool:
                 return connection
         return None
 
-    async def _connect(self, where: _Key, address: str, within: float) -> UpstreamConnection:
+    async def _connect(self, where: _Key, within: float) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
+        address = str(TcpAddress(*where))
         connection = UpstreamConnection(loop, self._limits, lambda lost: self._forget(where, lost))
         self._open.add(connection)
         self._none_open.clear()

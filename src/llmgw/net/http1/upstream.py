@@ -11,13 +11,22 @@ import contextlib
 import socket
 from collections.abc import Callable
 from enum import Enum
-from typing import cast
+from typing import Final, cast
 
 from llmgw.aio.tasks import guarded
 from llmgw.net.http1.chunked import BadChunks, ChunkedBody
 from llmgw.net.http1.deadline import Deadline
 from llmgw.net.http1.fields import write_fields
-from llmgw.net.http1.heads import HEAD_END, BadResponse, Framing, ParsedResponse, parse_response
+from llmgw.net.http1.heads import (
+    CHUNKED,
+    HEAD_END,
+    LENGTH,
+    UNTIL_CLOSE,
+    BadResponse,
+    Framing,
+    ParsedResponse,
+    parse_response,
+)
 from llmgw.net.http1.limits import PoolLimits
 from llmgw.ports import HttpTimeouts, Stage, UpstreamBroke, UpstreamRequest
 
@@ -51,6 +60,14 @@ class _State(Enum):
     CLOSED = "closed"
 
 
+# Members by their own names: looking one up on its enum costs 0.1 us in Python 3.11, dozens a request.
+_IDLE: Final = _State.IDLE
+_HEAD: Final = _State.HEAD
+_BODY: Final = _State.BODY
+_COMPLETE: Final = _State.COMPLETE
+_CLOSED: Final = _State.CLOSED
+
+
 class UpstreamConnection(asyncio.Protocol):
     """The protocol of one connection to an engine; carries one exchange at a time."""
 
@@ -64,7 +81,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._limits = limits
         self._lost = lost
         self._transport: asyncio.Transport | None = None
-        self._state = _State.IDLE
+        self._state = _IDLE
         self._reusable = True
         self._used = 0
         self._deadline = Deadline(loop, self._expired)
@@ -74,7 +91,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._received = bytearray()  # of a head
         self._received_any = False
         self._head: asyncio.Future[ParsedResponse] | None = None
-        self._framing = Framing.LENGTH
+        self._framing: Framing = LENGTH
         self._missing = 0
         self._chunks: ChunkedBody | None = None
         self._pieces: list[bytes] = []
@@ -91,7 +108,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected: watch for a cut network (G12)."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._state is _State.CLOSED:  # aborted while it was being opened
+        if self._state is _CLOSED:  # aborted while it was being opened
             self._transport.abort()
             return
         sock = transport.get_extra_info("socket")
@@ -107,24 +124,22 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the response, or bytes nobody asked for."""
-        match self._state:
-            case _State.BODY:
-                self._last = self._loop.time()
-                self._take_body(data)
-            case _State.HEAD:
-                self._received_any = True
-                self._take_head(data)
-            case _State.COMPLETE:
-                self._reusable = False
-            case _State.IDLE:
-                self.abort()
-            case _State.CLOSED:
-                pass
+        state = self._state
+        if state is _BODY:
+            self._last = self._loop.time()
+            self._take_body(data)
+        elif state is _HEAD:
+            self._received_any = True
+            self._take_head(data)
+        elif state is _COMPLETE:
+            self._reusable = False
+        elif state is _IDLE:
+            self.abort()
 
     def eof_received(self) -> None:
         """The engine closed: the end of a body without a length, else a break; the transport closes."""
         self._reusable = False
-        if self._state is _State.BODY and self._framing is Framing.UNTIL_CLOSE:
+        if self._state is _BODY and self._framing is UNTIL_CLOSE:
             self._complete()
         else:
             self._broken("the engine closed the connection")
@@ -133,7 +148,7 @@ class UpstreamConnection(asyncio.Protocol):
         """The connection is gone."""
         self._reusable = False
         self._broken(f"the connection broke: {exc}" if exc else "the connection was closed")
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         self._transport = None
         self._deadline.cancel()
         self._lost(self)
@@ -143,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether an unused connection can still carry a request."""
-        return self._state is _State.IDLE and self._transport is not None and not self._transport.is_closing()
+        return self._state is _IDLE and self._transport is not None and not self._transport.is_closing()
 
     async def request(self, request: UpstreamRequest, head: bytes, started: float) -> ParsedResponse:
         """Send, and wait for the response head. Raises `UpstreamBroke`. Cancelling closes the connection.
@@ -152,7 +167,7 @@ class UpstreamConnection(asyncio.Protocol):
         """
         transport = self._transport
         assert self.usable and transport is not None, "a request on a connection in use"
-        self._state = _State.HEAD
+        self._state = _HEAD
         self._timeouts = request.timeouts
         self._started = started
         self._last = self._loop.time()
@@ -176,14 +191,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     def rest(self) -> None:
         """It was put aside, unused, for a while."""
-        self._state = _State.IDLE
+        self._state = _IDLE
         self._deadline.set(self._loop.time() + self._limits.idle_s)
 
     def let_go(self) -> bool:
         """Its holder is done with the response; whether it may carry another, else it was closed."""
         transport = self._transport
         if (
-            self._state is _State.COMPLETE
+            self._state is _COMPLETE
             and self._reusable
             and transport is not None
             and not transport.is_closing()
@@ -200,7 +215,7 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; the engine sees its client leave."""
         self._broken("closed by the gateway")
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         self._pieces.clear()
         if self._transport is not None:
             self._transport.abort()
@@ -222,7 +237,7 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             if self._failure is not None:
                 raise self._failure
-            if self._state is _State.BODY:
+            if self._state is _BODY:
                 self._ended = self._loop.create_future()
                 await self._ended
         finally:
@@ -238,13 +253,13 @@ class UpstreamConnection(asyncio.Protocol):
         if self._paused_by_sink:
             self._paused_by_sink = False
             self._last = self._loop.time()
-            if self._state is _State.BODY:
+            if self._state is _BODY:
                 self._deadline.set(self._due())
             self._apply_pause()
 
     def fail(self, failure: Exception) -> None:
         """End the exchange with this failure and close."""
-        self._state = _State.CLOSED
+        self._state = _CLOSED
         self._reusable = False
         self._failure = failure
         self._chunks = None
@@ -283,16 +298,16 @@ class UpstreamConnection(asyncio.Protocol):
             self.fail(UpstreamBroke(Stage.HEAD, "malformed response head: not HTTP/1.1 or 1.0"))
 
     def _begin_body(self, parsed: ParsedResponse, rest: bytes) -> None:
-        self._state = _State.BODY
+        self._state = _BODY
         self._reusable = parsed.keep_alive
         self._framing = parsed.framing
         self._missing = parsed.length
         self._last = self._loop.time()
         if self._head is not None and not self._head.done():
             self._head.set_result(parsed)
-        if parsed.framing is Framing.CHUNKED:
+        if parsed.framing is CHUNKED:
             self._chunks = ChunkedBody(self._deliver)
-        elif parsed.framing is Framing.LENGTH and not parsed.length:
+        elif parsed.framing is LENGTH and not parsed.length:
             self._reusable = self._reusable and not rest
             self._complete()
             return
@@ -305,7 +320,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _take_body(self, data: bytes) -> None:
         if self._chunks is not None:
             self._take_chunks(self._chunks, data)
-        elif self._framing is Framing.UNTIL_CLOSE:
+        elif self._framing is UNTIL_CLOSE:
             self._deliver(data)
         else:
             if len(data) > self._missing:
@@ -313,7 +328,7 @@ class UpstreamConnection(asyncio.Protocol):
                 self._reusable = False  # bytes after the end: whose are they?
             self._missing -= len(data)
             self._deliver(data)
-            if not self._missing and self._state is _State.BODY:
+            if not self._missing and self._state is _BODY:
                 self._complete()
 
     def _take_chunks(self, chunks: ChunkedBody, data: bytes) -> None:
@@ -322,13 +337,13 @@ class UpstreamConnection(asyncio.Protocol):
         except BadChunks as bad:
             self.fail(UpstreamBroke(Stage.BODY, f"malformed chunked body: {bad}"))
             return
-        if chunks.complete and self._state is _State.BODY:
+        if chunks.complete and self._state is _BODY:
             self._reusable = self._reusable and chunks.clean_end
             self._complete()
 
     def _deliver(self, piece: bytes) -> None:
         if self._sink is not None:
-            if self._state is _State.BODY:
+            if self._state is _BODY:
                 self._sink(piece)
             return
         self._pieces.append(piece)
@@ -338,7 +353,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._apply_pause()
 
     def _complete(self) -> None:
-        self._state = _State.COMPLETE
+        self._state = _COMPLETE
         self._chunks = None
         self._deadline.clear()
         if self._ended is not None and not self._ended.done():
@@ -358,27 +373,27 @@ class UpstreamConnection(asyncio.Protocol):
     # ------------------------------------------------------------ ends and deadlines
 
     def _broken(self, reason: str) -> None:
-        if self._state is _State.HEAD:
+        if self._state is _HEAD:
             at_once = self._loop.time() - self._last <= self._limits.race_s
             race = self._used > 1 and not self._received_any and at_once
             kind = DiedAtOnce if race else UpstreamBroke
             self.fail(kind(Stage.HEAD, f"{reason} before answering"))
-        elif self._state is _State.BODY:
-            missing = f", {self._missing} bytes short" if self._framing is Framing.LENGTH else ""
+        elif self._state is _BODY:
+            missing = f", {self._missing} bytes short" if self._framing is LENGTH else ""
             self.fail(UpstreamBroke(Stage.BODY, f"{reason} in the middle of the answer{missing}"))
 
     def _due(self) -> float:
         """When the exchange is late, in the loop's time."""
         timeouts = self._timeouts
         total = self._started + timeouts.total
-        if self._state is _State.HEAD:
+        if self._state is _HEAD:
             return min(total, self._last + timeouts.first_byte)
         return total if self._paused_by_sink else min(total, self._last + timeouts.idle)
 
     def _expired(self) -> None:
-        if self._state is _State.IDLE:
+        if self._state is _IDLE:
             self.abort()
-        if self._state not in (_State.HEAD, _State.BODY):
+        if self._state not in (_HEAD, _BODY):
             return
         due = self._due()
         if due - self._loop.time() > 0.001:  # bytes came since it was set
@@ -387,9 +402,9 @@ class UpstreamConnection(asyncio.Protocol):
         timeouts = self._timeouts
         if due >= self._started + timeouts.total:
             reason = f"not complete within {timeouts.total:g} s"
-        elif self._state is _State.HEAD:
+        elif self._state is _HEAD:
             reason = f"no answer within {timeouts.first_byte:g} s"
         else:
             reason = f"silent for {timeouts.idle:g} s in the middle of the answer"
-        stage = Stage.HEAD if self._state is _State.HEAD else Stage.BODY
+        stage = Stage.HEAD if self._state is _HEAD else Stage.BODY
         self.fail(UpstreamBroke(stage, reason, timed_out=True))
