@@ -1,0 +1,1 @@
+"""Things several parts of the tests need."""
