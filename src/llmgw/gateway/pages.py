@@ -40,6 +40,9 @@ _HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 _AUTHORITY = re.compile(rb"[A-Za-z0-9._-]{1,253}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 
 
+CHAT_LINK = re.compile(r'<p class="actions">.*?</p>\n', re.DOTALL)
+
+
 class Files(msgspec.Struct, frozen=True):
     """The pages as they are packaged."""
 
@@ -65,11 +68,12 @@ class Pages:
         """`chat`: whether the chat page is served at all."""
         self._files = files
         self._chat = chat
+        self._landing = files.landing if chat else CHAT_LINK.sub("", files.landing)
 
     async def landing(self, call: Call) -> None:
         """How to connect, with the address this browser used."""
         base = html.escape(shown_address(call.exchange.head))
-        call.respond(200, (_HTML, *_COMMON), self._files.landing.replace("{{base}}", base).encode())
+        call.respond(200, (_HTML, *_COMMON), self._landing.replace("{{base}}", base).encode())
 
     async def chat(self, call: Call) -> None:
         """The chat page; it asks for a key before anything else."""

@@ -1,0 +1,1 @@
+"""Tests that look through a real browser."""
