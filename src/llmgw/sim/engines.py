@@ -82,10 +82,11 @@ class SimEngine:
     def __init__(self, spec: SpawnSpec, fate: Fate, clock: Clock) -> None:
         self.fate = fate
         self.on_answer: Callable[[], None] = _nobody_cares
+        self.spared = False  # the cluster was healed: it dies or goes deaf no more
         self._clock = clock
         self._flags = flags(spec)
         self._stop = asyncio.Event()
-        self._deaf = False
+        self.deaf = False
 
     def catches(self, signum: int) -> bool:
         """TERM is obeyed after a moment, or ignored."""
@@ -118,6 +119,8 @@ class SimEngine:
             loop.call_at(began + self.fate.deaf_at, self._go_deaf)
         lives_s = None if self.fate.dies_at is None else max(0.0, began + self.fate.dies_at - loop.time())
         asked = await self._stopped_within(lives_s)
+        if self.spared and not asked:
+            asked = await self._stopped_within(None)
         await asyncio.sleep(_STOP_S)
         await serving.aclose()
         return 0 if asked else self.fate.status
@@ -131,10 +134,10 @@ class SimEngine:
         return True
 
     def _go_deaf(self) -> None:
-        self._deaf = True
+        self.deaf = not self.spared
 
     async def _serve(self, exchange: Exchange) -> None:
-        if self._deaf:
+        if self.deaf:
             await _for_ever()
         match exchange.head.target:
             case b"/health":

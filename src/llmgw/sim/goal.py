@@ -32,6 +32,9 @@ def _engines(world: World) -> str | None:
     for engine in world.facts.engines.values():
         if engine.answered_at is None:
             return f"{engine.text()} does not answer yet"
+        program = engine.process.program
+        if isinstance(program, SimEngine) and program.deaf:
+            return f"{engine.text()} does not answer any more"
         if engine.signalled_at is not None:
             return f"{engine.text()} was told to stop"
     running = Counter(_model(world, engine) for engine in world.facts.engines.values())

@@ -4,6 +4,7 @@ Laws: built by the functions production calls; the admin listener is left out (n
 pages), and so are configuration files.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -86,15 +87,20 @@ class SimServer:
         self.plane = plane
         self.admin = Admin(plane)
         self._children = children
+        self._begun = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until closed."""
-        await self.plane.start()
-        await self._children.start()
+        try:
+            await self.plane.start()
+            await self._children.start()
+        finally:
+            self._begun.set()
         await self.plane.run()  # returns only when a bug broke it, which its tasks report
 
     async def aclose(self) -> None:
-        """In the order production closes."""
+        """In the order production closes, and like there not before everything was opened."""
+        await self._begun.wait()
         await self._children.aclose()
         await self.plane.aclose()
 

@@ -23,7 +23,7 @@ _LAST_BYTES_S = 5.0
 async def heal(world: World) -> None:
     """Nothing breaks any more, and what is broken is mended."""
     world.note("healed", "no more faults")
-    world.calm = world.weather.calm = True
+    world.spare()
     world.network.heal()
     for node in world.nodes:
         power_on(world, node)
@@ -49,7 +49,7 @@ async def converge(world: World, within_s: float = CONVERGE_WITHIN_S) -> float:
     began = world.loop.time()
     while (why := why_not_converged(world)) is not None:
         if world.loop.time() - began >= within_s:
-            world.fail("converges", f"not within {within_s:g} s of healing: {why}", *why.split())
+            world.fail("converges", f"not within {within_s:g} s of healing: {why}")
             break
         await asyncio.sleep(1.0)
     world.note("converged", f"after {world.loop.time() - began:.1f} s")
@@ -63,7 +63,7 @@ async def stay(world: World, seconds: float) -> None:
         await asyncio.sleep(1.0)
         why = why_not_converged(world)
         if why is not None:
-            world.fail("stays", f"it had converged, and then: {why}", *why.split())
+            world.fail("stays", f"it had converged, and then: {why}")
             return
 
 

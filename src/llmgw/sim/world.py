@@ -213,6 +213,14 @@ class World:
         fate = self.fate_for(spec) or draw_fate(options, self._fates, self.strike)
         return SimEngine(spec, fate, SimClock())
 
+    def spare(self) -> None:
+        """Nothing breaks any more: neither by new strikes nor by what engines were destined for."""
+        self.calm = self.weather.calm = True
+        for machine in self.machines():
+            for process in machine.processes():
+                if isinstance(process.program, SimEngine):
+                    process.program.spared = True
+
     # ------------------------------------------------------------ what is seen
 
     def strike(self, fault: Fault) -> None:
