@@ -18,7 +18,7 @@ class Progress(msgspec.Struct, frozen=True):
     line: str
     ready: tuple[str, ...] = ()
     trouble: tuple[str, ...] = ()
-    done: bool = False  # every model that should run serves
+    done: bool = False  # every model that should run serves, or says why not
 
 
 def progress(status: Status | None, replicas: Sequence[ReplicaRow]) -> Progress:
@@ -33,14 +33,14 @@ def progress(status: Status | None, replicas: Sequence[ReplicaRow]) -> Progress:
     # Until a node has joined, "no node" is how it begins and no trouble.
     joined = bool(status.nodes.get("ready"))
     trouble = tuple(line for model in wanted if (line := _trouble(model))) if joined else ()
-    if wanted and len(ready) == len(wanted) and told:
-        return Progress("ready", ready, trouble, done=True)
-    if not status.models:
-        return Progress("ready", done=told) if told else Progress("starting the router")
-    if len(ready) == len(wanted):
-        return Progress("telling the router", trouble=trouble)
-    waiting = next(model for model in wanted if not model.ready)
-    return Progress(_waiting_for(waiting, status, replicas), ready if told else (), trouble)
+    unsettled = [model for model in wanted if not model.ready and (not joined or _trouble(model) is None)]
+    if unsettled:
+        return Progress(_waiting_for(unsettled[0], status, replicas), ready if told else (), trouble)
+    if wanted and not ready:
+        return Progress("no model runs yet", trouble=trouble)
+    if not told:
+        return Progress("telling the router" if ready else "starting the router", trouble=trouble)
+    return Progress("ready", ready, trouble, done=True)
 
 
 def _waiting_for(model: ModelRow, status: Status, replicas: Sequence[ReplicaRow]) -> str:
