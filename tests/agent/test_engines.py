@@ -168,7 +168,7 @@ async def test_a_damaged_model_is_recognised(server: FakeServer, node: Node, tin
         await server.registered()
         await server.say(start(spec(free_port(), source=str(cut))))
         failed = await server.phase("failed")
-        assert failed.failure == "weights_bad"
+        assert failed.failure == "weights_bad", failed
         assert failed.reason is not None and "damaged" in failed.reason
         assert failed.log_tail
 

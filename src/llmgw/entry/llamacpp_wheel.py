@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -209,12 +209,6 @@ def _cannot(text: str, status: int = 1) -> int:
     return status
 
 
-def _leave(status: int) -> NoReturn:
-    # Not through the interpreter's end: the package's threads may still run.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main())
+    # Through the interpreter's end: llama.cpp's own log is written by a thread that is joined there.
+    sys.exit(main())
