@@ -95,7 +95,11 @@ def test_a_node_that_fell_silent_on_an_open_stream_is_made_to_report_anew() -> N
 
 
 def test_settling_is_paid_once_a_node_that_leaves_later_does_not_bring_it_back() -> None:
-    world = running(1, ("n1", "n2"))
+    world = World(one_model())
+    world.lead("n1", "n2")
+    for name in ("n1", "n2"):
+        world.register(node(name))
+    world.pass_time(2)
     replica = only(world)
     other = "n2" if replica.shards[0].node == "n1" else "n1"
     world.leave(other)
