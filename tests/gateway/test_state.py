@@ -88,3 +88,32 @@ def test_an_update_leads_exactly_to_the_table_it_was_made_for(old: Snapshot, new
     after = updated(before, update, DEFAULTS)
     assert after == msgspec.structs.replace(from_snapshot(new, DEFAULTS), revision=2)
     assert msgspec.structs.asdict(before) == kept, "the old table changed"
+
+
+# ---------------------------------------------------------------- a server that restarted
+
+
+def _endpoint(id: str, node: str) -> EndpointEntry:
+    return EndpointEntry(id=id, model="m", host="10.0.0.1", port=20000, node=node)
+
+
+def test_endpoints_on_nodes_a_new_server_has_not_heard_are_kept_until_they_report() -> None:
+    timeouts = HttpTimeouts()
+    before = from_snapshot(
+        Snapshot(9, "c", 1, endpoints=(_endpoint("a", "n1"), _endpoint("b", "n2"))), timeouts
+    )
+    fresh = from_snapshot(Snapshot(1, "c", 2, unheard=("n1", "n2")), timeouts, before)
+    assert set(fresh.endpoints) == {"a", "b"}
+    heard = updated(fresh, Update(2, endpoints=(_endpoint("a", "n1"),), unheard=("n2",)), timeouts)
+    assert set(heard.endpoints) == {"a", "b"}
+    later = updated(heard, Update(3), timeouts)
+    assert set(later.endpoints) == {"a", "b"}, "nothing said of n2: it is still unheard"
+    done = updated(later, Update(4, unheard=()), timeouts)
+    assert set(done.endpoints) == {"a"}, "n2 reported, and b was not among what it runs"
+
+
+def test_nothing_is_kept_of_nodes_that_were_heard_or_of_another_cluster() -> None:
+    timeouts = HttpTimeouts()
+    before = from_snapshot(Snapshot(9, "c", 1, endpoints=(_endpoint("a", "n1"),)), timeouts)
+    assert from_snapshot(Snapshot(1, "c", 2, unheard=("n2",)), timeouts, before).endpoints == {}
+    assert from_snapshot(Snapshot(1, "other", 2, unheard=("n1",)), timeouts, before).endpoints == {}

@@ -146,11 +146,9 @@ class ControlPlane:
     def publish(self, effect: h.Publish) -> None:
         """Tell routers what they serve now."""
         state = self.owner.state()
-        table = build_table(state, self.keeper.keys, self._created)
-        current = Current(
-            table, effect.revision, state.cluster_id, state.term or 0, state.settling_left_s == 0
-        )
-        self.routers.publish(current)
+        now = asyncio.get_running_loop().time()
+        table = build_table(state, self.keeper.keys, self._created, now)
+        self.routers.publish(Current(table, effect.revision, state.cluster_id, state.term or 0))
 
     def remember(self, effect: h.RememberNode) -> None:
         """Add to the roster."""

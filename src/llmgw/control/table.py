@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from llmgw.control import translate
-from llmgw.core.fleet_state import FleetState
+from llmgw.core.fleet_state import FleetState, unheard
 from llmgw.wire import watch_v1
 
 E = TypeVar("E")
@@ -23,15 +23,17 @@ class Table(msgspec.Struct, frozen=True):
     aliases: Mapping[str, watch_v1.AliasEntry]
     endpoints: Mapping[str, watch_v1.EndpointEntry]
     keys: Mapping[str, watch_v1.KeyEntry]
+    unheard: frozenset[str] = frozenset()  # nodes of which this server cannot know what they run
 
 
-def build_table(state: FleetState, keys: Sequence[watch_v1.KeyEntry], created: int) -> Table:
+def build_table(state: FleetState, keys: Sequence[watch_v1.KeyEntry], created: int, now: float) -> Table:
     """The table at this moment; `created` is shown as the models' creation time."""
     return Table(
         models={entry.name: entry for entry in translate.model_entries(state, created)},
         aliases={entry.name: entry for entry in translate.alias_entries(state.catalog)},
         endpoints={entry.id: entry for entry in translate.endpoint_entries(state)},
         keys={entry.public_id: entry for entry in keys},
+        unheard=unheard(state.nodes, state.settings.presence, now),
     )
 
 
@@ -45,6 +47,7 @@ def snapshot(table: Table, revision: int, cluster_id: str, term: int) -> watch_v
         aliases=tuple(table.aliases.values()),
         endpoints=tuple(table.endpoints.values()),
         keys=tuple(table.keys.values()),
+        unheard=tuple(sorted(table.unheard)),
     )
 
 
@@ -60,6 +63,7 @@ def update(old: Table, new: Table, revision: int) -> watch_v1.Update:
         gone_aliases=_gone(old.aliases, new.aliases),
         gone_endpoints=_gone(old.endpoints, new.endpoints),
         gone_keys=_gone(old.keys, new.keys),
+        unheard=None if old.unheard == new.unheard else tuple(sorted(new.unheard)),
     )
 
 

@@ -184,6 +184,7 @@ def _endpoint_entry(endpoint: Endpoint) -> watch_v1.EndpointEntry:
         port=endpoint.port,
         engine=endpoint.engine,
         engine_key=endpoint.engine_key,
+        node=endpoint.node,
     )
 
 

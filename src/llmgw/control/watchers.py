@@ -40,7 +40,6 @@ class Current(msgspec.Struct, frozen=True):
     revision: int
     cluster_id: str
     term: int
-    settled: bool  # what runs is known; before, endpoints may be missing
 
 
 class _Link:
@@ -49,7 +48,6 @@ class _Link:
     def __init__(self, stream: MessageStream, hello: watch_v1.Hello) -> None:
         self.stream = stream
         self.hello = hello
-        self.waiting = False  # serves from its own table until this server has settled
         self.storing = False  # one batch at a time; the router repeats what was not acknowledged
         self.outbox: Mailbox[watch_v1.Down] = Mailbox(OUTBOX_MAX)
 
@@ -63,7 +61,6 @@ class RouterHub:
         self._tasks = tasks
         self._links: dict[str, _Link] = {}
         self._current: Current | None = None
-        self._began = asyncio.get_running_loop().time()
         self._on_hello: list[Callable[[watch_v1.Hello], None]] = []
         self.unknown_messages = 0
 
@@ -111,15 +108,8 @@ class RouterHub:
         if old is not None:  # its half-open stream; the process is the same
             old.outbox.close()
         self._links[router] = link
-        settled = self._current is not None and self._current.settled
-        link.waiting = self._serves_already(link.hello) and not settled
-        if self._current is not None and not link.waiting:
+        if self._current is not None:
             self._send(link, _snapshot(self._current))
-
-    def _serves_already(self, hello: watch_v1.Hello) -> bool:
-        """Whether a router has a table of an earlier server; one that is older than this server may."""
-        age = asyncio.get_running_loop().time() - self._began
-        return hello.revision is not None or hello.started_s > age
 
     async def _hear(self, link: _Link, message: watch_v1.Up | Unknown) -> None:
         router = link.hello.router_id
@@ -167,13 +157,7 @@ class RouterHub:
         old, self._current = self._current, current
         change = None if old is None else update(old.table, current.table, current.revision)
         for link in self._links.values():
-            if link.waiting and not current.settled:
-                continue
-            if link.waiting or change is None:
-                link.waiting = False
-                self._send(link, _snapshot(current))
-            else:
-                self._send(link, change)
+            self._send(link, _snapshot(current) if change is None else change)
 
     def drain(self, router: str, reason: str, bound_s: float) -> None:
         """Have a router finish and exit: another process took its place."""

@@ -24,6 +24,7 @@ from llmgw.core.fleet_state import (
     endpoints,
     model_notes,
     placement_view,
+    unheard,
 )
 from llmgw.core.inventory import Node, NodeReport, OperatorMark
 from llmgw.core.placement import Placement, PlacementPass, PlacementRequest
@@ -312,7 +313,8 @@ class Fleet:
             return []  # routers keep what they have: whoever leads tells them
         current = endpoints(books.replicas)
         notes = model_notes(books.catalog, books.replicas, books.refusals, books.retries)
-        shown = (current, books.catalog, notes, books.settling is None)
+        silent = unheard(books.nodes, books.settings.presence, now)
+        shown = (current, books.catalog, notes, silent)
         if shown == self._shown:
             return []
         books.revision += 1

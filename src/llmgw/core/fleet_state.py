@@ -48,6 +48,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
     engine: str
     engine_key: str
+    node: str
 
 
 class AgentLink(msgspec.Struct, frozen=True):
@@ -129,9 +130,27 @@ def endpoints(replicas: Mapping[str, Replica]) -> dict[str, Endpoint]:
         if leader.address is None or leader.port is None:
             continue
         found[replica.id] = Endpoint(
-            replica.id, replica.model, leader.address, leader.port, replica.engine, replica.engine_key
+            replica=replica.id,
+            model=replica.model,
+            host=leader.address,
+            port=leader.port,
+            engine=replica.engine,
+            engine_key=replica.engine_key,
+            node=leader.node,
         )
     return found
+
+
+def unheard(nodes: Mapping[str, Node], limits: PresenceLimits, now: float) -> frozenset[str]:
+    """Nodes of the roster that did not report since this server leads, and are not lost yet.
+
+    Nobody here can know what runs on them: routers keep what they had there (fleet as source of truth).
+    """
+    return frozenset(
+        id
+        for id, node in nodes.items()
+        if node.last_heard is None and presence(node, now, limits) is not Presence.LOST
+    )
 
 
 class ModelNote(msgspec.Struct, frozen=True):

@@ -41,6 +41,9 @@ class Table(msgspec.Struct, frozen=True):
     aliases: Mapping[str, AliasEntry]
     endpoints: Mapping[str, EndpointEntry]
     keys: Mapping[str, KeyEntry]  # by public id
+    kept: frozenset[str] = (
+        frozenset()
+    )  # endpoints of an earlier server, on nodes the present one has not heard
 
     def resolve(self, name: str, draw: random.Random) -> Served | None:
         """The model a name or alias stands for; only a weighted alias uses `draw` (C2)."""
@@ -79,31 +82,50 @@ class Table(msgspec.Struct, frozen=True):
                 yield alias.name
 
 
-def from_snapshot(snapshot: Snapshot, defaults: HttpTimeouts) -> Table:
-    """The table a snapshot describes; `defaults` are the timeouts of models that set none."""
+def from_snapshot(snapshot: Snapshot, defaults: HttpTimeouts, before: Table | None = None) -> Table:
+    """The table a snapshot describes; `defaults` are the timeouts of models that set none.
+
+    Of the table `before` it keeps the endpoints on nodes that the control plane has not heard: their
+    engines go on while a new server waits for the agents.
+    """
+    named = {entry.id: entry for entry in snapshot.endpoints}
+    kept: dict[str, EndpointEntry] = {}
+    if before is not None and before.cluster_id == snapshot.cluster_id:
+        kept = {
+            id: entry
+            for id, entry in before.endpoints.items()
+            if id not in named and entry.node in snapshot.unheard
+        }
     return Table(
         revision=snapshot.revision,
         cluster_id=snapshot.cluster_id,
         models={entry.name: _served(entry, defaults) for entry in snapshot.models},
         aliases={entry.name: entry for entry in snapshot.aliases},
-        endpoints={entry.id: entry for entry in snapshot.endpoints},
+        endpoints=kept | named,
         keys={entry.public_id: entry for entry in snapshot.keys},
+        kept=frozenset(kept),
     )
 
 
 def updated(table: Table, update: Update, defaults: HttpTimeouts) -> Table:
     """The table after an update; the old one is untouched."""
     changed = {entry.name: _served(entry, defaults) for entry in update.models}
+    named = {entry.id: entry for entry in update.endpoints}
+    kept = frozenset(id for id in table.kept if id not in named and _unheard(table, id, update))
+    dropped = [id for id in table.kept if id not in named and id not in kept]
     return Table(
         revision=update.revision,
         cluster_id=table.cluster_id,
         models=_merged(table.models, changed, update.gone_models),
         aliases=_merged(table.aliases, {entry.name: entry for entry in update.aliases}, update.gone_aliases),
-        endpoints=_merged(
-            table.endpoints, {entry.id: entry for entry in update.endpoints}, update.gone_endpoints
-        ),
+        endpoints=_merged(table.endpoints, named, (*update.gone_endpoints, *dropped)),
         keys=_merged(table.keys, {entry.public_id: entry for entry in update.keys}, update.gone_keys),
+        kept=kept,
     )
+
+
+def _unheard(table: Table, id: str, update: Update) -> bool:
+    return update.unheard is None or table.endpoints[id].node in update.unheard
 
 
 def opaque_replica(cluster_id: str, endpoint: str) -> bytes:

@@ -152,7 +152,7 @@ class Watch:
 
     def _take_snapshot(self, snapshot: watch_v1.Snapshot) -> None:
         watched = self._watched
-        watched.current.table = from_snapshot(snapshot, self._settings.timeouts)
+        watched.current.table = from_snapshot(snapshot, self._settings.timeouts, watched.current.table)
         watched.current.connected = True
         _LOG.info("serving revision %d of cluster %s", snapshot.revision, snapshot.cluster_id)
         self._put_in_force()

@@ -55,6 +55,8 @@ class SimRouter:
         self._apply_delay_s = apply_delay_s
         self._id = f"r-{draw.getrandbits(32):08x}"
         self.fact = RouterFact("")
+        self._unheard: frozenset[str] = frozenset()
+        self._kept: set[str] = set()  # of an earlier server, on nodes the present one has not heard
 
     def catches(self, signum: int) -> bool:
         """It dies of every signal: it holds nothing that must be finished."""
@@ -128,9 +130,19 @@ class SimRouter:
             self.fact.withdrawn_at.setdefault(name, (now, message.revision))
 
     def _gone(self, message: wire.Snapshot | wire.Update) -> Iterable[str]:
-        if isinstance(message, wire.Update):
-            return message.gone_endpoints
-        return sorted(self.fact.endpoints.keys() - {entry.id for entry in message.endpoints})
+        named = {entry.id for entry in message.endpoints}
+        if message.unheard is not None:
+            self._unheard = frozenset(message.unheard)
+        if isinstance(message, wire.Snapshot):
+            self._kept = {id for id in self.fact.endpoints if id not in named}
+        self._kept -= named
+        dropped = [id for id in self._kept if self._node_of(id) not in self._unheard]
+        told = message.gone_endpoints if isinstance(message, wire.Update) else ()
+        return sorted({*told, *dropped})
+
+    def _node_of(self, endpoint: str) -> str | None:
+        entry = self.fact.endpoints.get(endpoint)
+        return None if entry is None else entry.node
 
     async def _apply_all(self, stream: MessageStream, arrived: Mailbox[wire.Snapshot | wire.Update]) -> None:
         while True:

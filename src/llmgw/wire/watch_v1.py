@@ -41,6 +41,7 @@ class EndpointEntry(msgspec.Struct, frozen=True):
     engine: str = ""
     engine_key: str = ""
     weight: float = 1.0
+    node: str = ""  # where its leader runs
 
 
 class KeyEntry(msgspec.Struct, frozen=True):
@@ -69,7 +70,11 @@ class AliasEntry(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
-    """Everything, at `revision`. Replaces all a router knew."""
+    """Everything, at `revision`. Replaces all a router knew.
+
+    But for endpoints on `unheard` nodes: this server has not heard from those since it began to lead, so
+    that it cannot know what runs there. A router keeps what it had on them until they are heard or lost.
+    """
 
     revision: int
     cluster_id: str
@@ -78,6 +83,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     aliases: tuple[AliasEntry, ...] = ()
     endpoints: tuple[EndpointEntry, ...] = ()
     keys: tuple[KeyEntry, ...] = ()
+    unheard: tuple[str, ...] = ()
 
 
 class Update(msgspec.Struct, frozen=True, tag="update"):
@@ -92,6 +98,7 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
     gone_aliases: tuple[str, ...] = ()
     gone_endpoints: tuple[str, ...] = ()
     gone_keys: tuple[str, ...] = ()
+    unheard: tuple[str, ...] | None = None  # None: as before
 
 
 class UsageStored(msgspec.Struct, frozen=True, tag="usage_stored"):
@@ -128,7 +135,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     started_s: float = 0.0  # age of the process, seconds
     address: str | None = None  # where it listens for clients
     index: int = 0
-    revision: int | None = None  # of the table it serves from; None: it has none yet
 
 
 class Applied(msgspec.Struct, frozen=True, tag="applied"):
