@@ -154,6 +154,7 @@ def test_a_change_of_keys_moves_the_revision_and_a_tick_does_not() -> None:
     world = running()
     before = world.state.revision
     world.tell(h.KeysChanged())
+    world.tell(h.Ticked())
     assert world.state.revision == before + 1
     world.pass_time(5)
     assert world.state.revision == before + 1

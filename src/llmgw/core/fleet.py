@@ -51,7 +51,10 @@ class Fleet:
     def handle(self, event: h.Event, now: float, draw: random.Random) -> Effects:
         """Everything to be done because of one event, in order."""
         match event:
-            # News of these is looked at by the next turn; nothing that routers serve depends on them.
+            case h.Ticked():
+                # What routers serve is looked at once a turn: the owner turns right after news, and
+                # a thousand reports that came together cost one look.
+                return self._turn(now, draw) + self._republish(now)
             case h.AgentHeard():
                 return self._agent_heard(event, now)
             case h.FetchProgressed():
@@ -66,11 +69,8 @@ class Fleet:
             case h.RouterLeft():
                 self._books.routers.pop(event.router, None)
                 return []
-            case h.Ticked():
-                effects = self._turn(now, draw)
             case _:
-                effects = self._react(event, now)
-        return effects + self._republish(now)
+                return self._react(event, now)
 
     def _react(self, event: h.News, now: float) -> Effects:
         match event:
