@@ -39,7 +39,6 @@ def test_the_first_run_writes_what_server_and_agent_read(folder: Folder) -> None
     assert agent.servers == (config.agents.listen,)
     assert config.agents.listen.startswith("127.0.0.1:")
     assert agent.state_dir == folder.agent_state
-    assert (folder.path / "admin-address").read_text() == "127.0.0.1:8081\n"
 
 
 def test_a_later_run_without_options_changes_nothing(folder: Folder) -> None:
@@ -62,7 +61,6 @@ def test_options_of_a_later_run_are_written_back_between_what_people_wrote(folde
     written = folder.server_yaml.read_text()
     assert "# inside" in written
     assert "# my note" in written
-    assert (folder.path / "admin-address").read_text() == "127.0.0.1:9001\n"
 
 
 def test_the_same_model_from_another_place_keeps_its_entry(folder: Folder) -> None:
@@ -162,7 +160,6 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(
     assert "\n" not in str(refused.value)
     assert folder.server_yaml.read_bytes() == before
     assert sorted(path.name for path in folder.path.iterdir()) == [
-        "admin-address",
         "agent.yaml",
         "server.yaml",
     ]

@@ -61,3 +61,9 @@ def test_without_a_model_nothing_is_offered_to_paste() -> None:
     text = welcome(msgspec.structs.replace(SERVING, models=()))
     assert "curl" not in text
     assert "no model yet" in text
+
+
+def test_the_status_command_works_for_any_data_folder() -> None:
+    assert "llmgw ctl status" in welcome(SERVING)
+    elsewhere = welcome(msgspec.structs.replace(SERVING, found_by_ctl=False))
+    assert "llmgw ctl --server 127.0.0.1:8081 --token-file '/home/x/my data/admin-token' status" in elsewhere

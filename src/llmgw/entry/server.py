@@ -29,6 +29,7 @@ from llmgw.engines import ENGINE_TRAITS
 from llmgw.entry import router_settings
 from llmgw.entry.config_common import ConfigError
 from llmgw.entry.config_server import ServerConfig, load_server_config
+from llmgw.entry.folders import ADMIN_ADDRESS
 from llmgw.entry.paths import admin_token_path, watch_socket_path
 from llmgw.entry.process import CannotRun, Stop, configure_logging, run_role
 from llmgw.host.clock import SystemClock
@@ -250,6 +251,8 @@ async def admin_listener(config: ServerConfig, plane: ControlPlane) -> AsyncIter
         clock=plane.clock,
         token_path=str(token_path),
     )
+    # Where `ctl` on this machine finds it, beside the token.
+    (config.state_dir / ADMIN_ADDRESS).write_text(f"{config.admin.listen}\n")
     app = build_admin_app(Admin(plane), options)
     host, port = split_address(config.admin.listen)
     server = QuietServer(

@@ -177,6 +177,7 @@ async def _announce(config: ServerConfig, folder: Folder, children: Children, se
         models=seen.ready,
         data=folder.path,
         key=serves.key,
+        found_by_ctl=folder.path == default_data_folder(os.environ),
     )
     serves.screen.say(welcome(serving))
 

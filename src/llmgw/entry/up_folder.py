@@ -21,7 +21,6 @@ from llmgw.engines import ENGINE_TRAITS
 from llmgw.entry import up_model, yaml_edit
 from llmgw.entry.config_common import ConfigError
 from llmgw.entry.config_server import ServerConfig, load_server_config
-from llmgw.entry.folders import ADMIN_ADDRESS
 from llmgw.entry.process import CannotRun
 from llmgw.entry.up_model import LocalModel
 from llmgw.entry.yaml_edit import CannotEdit, scalar, set_value
@@ -126,7 +125,6 @@ def configure(folder: Folder, wishes: Wishes, draw: random.Random) -> ServerConf
         config = _free_agent_port(folder, config, draw)
         if not folder.agent_yaml.exists():
             _write(folder.agent_yaml, _new_agent_yaml(config.agents.listen))
-        _write(folder.path / ADMIN_ADDRESS, config.admin.listen + "\n")
     return config
 
 

@@ -23,6 +23,7 @@ class Serving(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
     data: Path
     key: str | None  # when it was made by this run
+    found_by_ctl: bool = True  # the data folder is the one `llmgw ctl` looks in
 
 
 def local_url(serving: Serving) -> str:
@@ -42,6 +43,7 @@ def welcome(serving: Serving) -> str:
         ("Chat", f"{url}/chat"),
         ("Dashboard", f"http://{serving.admin}/ (token in {serving.data / 'admin-token'})"),
         ("Logs", str(serving.data / "logs")),
+        ("Status", _ctl(serving)),
     ]
     lines = ["", f"llmgw serves {', '.join(serving.models) or 'no model yet'}", ""]
     lines += [f"  {name:<9}  {what}" for name, what in rows]
@@ -51,6 +53,14 @@ def welcome(serving: Serving) -> str:
         lines += ["", "Or in Python, after `pip install openai`:", "", *_python(url, model, key_file)]
     lines += ["", "Ctrl-C stops it.", ""]
     return "\n".join(lines)
+
+
+def _ctl(serving: Serving) -> str:
+    """The command that says how it is, from another shell."""
+    if serving.found_by_ctl:
+        return "llmgw ctl status"
+    token_file = shlex.quote(str(serving.data / "admin-token"))
+    return f"llmgw ctl --server {serving.admin} --token-file {token_file} status"
 
 
 def _curl(url: str, model: str, key_file: Path) -> str:
