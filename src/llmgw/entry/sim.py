@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> int:
     except UnknownMutant as unknown:
         print(f"llmgw sim: {unknown}", file=sys.stderr)
         return USAGE_ERROR
-    logging.disable(logging.CRITICAL)  # roles log what faults do to them, thousands of times
+    # What libraries complain of under faults is no news; llmgw's own lines go into each run's journal.
+    logging.getLogger().addHandler(logging.NullHandler())
     commit = _commit()
     told = 0
 

@@ -40,6 +40,8 @@ def play(options: Options, script: Script) -> Outcome:
             except TimeoutError:
                 converged_s, decided = None, Counter[str]()
                 world.fail("ends", f"the run did not end within {_LIMIT_S:g} virtual seconds")
+            for unhandled in world.loop.unhandled:
+                world.fail("no_failure", unhandled)
             outcome = _outcome(world, converged_s, decided)
         world.close()
     return outcome

@@ -61,9 +61,8 @@ def _hasty(endpoints: Any) -> object:
         for one in replicas.values():
             leader = one.leader
             if one.course is Course.KEEP and leader is not None and leader.address and leader.port:
-                found[one.id] = Endpoint(
-                    one.id, one.model, leader.address, leader.port, one.engine, one.engine_key
-                )
+                where = (leader.address, leader.port)
+                found[one.id] = Endpoint(one.id, one.model, *where, one.engine, one.engine_key, leader.node)
         return found
 
     return hasty

@@ -88,6 +88,7 @@ class SimServer:
         self.admin = Admin(plane)
         self._children = children
         self._begun = asyncio.Event()
+        self._closing = False
 
     async def run(self) -> None:
         """Serve until closed."""
@@ -96,11 +97,14 @@ class SimServer:
             await self._children.start()
         finally:
             self._begun.set()
-        await self.plane.run()  # returns only when a bug broke it, which its tasks report
+        await self.plane.run()
+        if not self._closing:
+            raise RuntimeError("the control plane broke on a bug")
 
     async def aclose(self) -> None:
         """In the order production closes, and like there not before everything was opened."""
         await self._begun.wait()
+        self._closing = True
         await self._children.aclose()
         await self.plane.aclose()
 
