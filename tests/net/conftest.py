@@ -9,9 +9,14 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from llmgw.sim.loop import SimLoop
 from llmgw.sim.network import SimNetwork
+
+# A busy machine is no failure: how long an example takes is bounded by the test's own time limit.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

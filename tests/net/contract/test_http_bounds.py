@@ -108,6 +108,64 @@ async def test_a_client_that_does_not_read_makes_the_source_pause_and_go_on(dial
         assert events[:2] == ["pause", "resume"]
 
 
+async def test_a_handler_that_asks_late_is_told_of_pressure_at_once(dial: Dial) -> None:
+    told: list[str] = []
+
+    async def flood(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        for _ in range(1000):
+            exchange.write(b"x" * 10_000)
+        exchange.watch_pressure(lambda: told.append("pause"), lambda: told.append("resume"))
+        exchange.finish()
+
+    async with serving(flood) as listener:
+        wire = await dial(listener.address)
+        await wire.send(get())
+        assert len((await wire.answer()).body) == 10_000_000
+    assert told == ["pause"]  # and nothing after the end
+
+
+async def test_a_client_that_half_closes_without_reading_cancels_the_handler(dial: Dial) -> None:
+    paused = asyncio.Event()
+    cancelled = asyncio.Event()
+
+    async def flood(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        exchange.watch_pressure(paused.set, lambda: None)
+        for _ in range(2000):
+            exchange.write(b"x" * 10_000)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with serving(flood) as listener:
+        wire = await dial(listener.address)
+        await wire.send(get())
+        await paused.wait()
+        wire.writer.write_eof()  # what was written before cannot be flushed, and is not waited for
+        await cancelled.wait()
+
+
+async def test_a_client_that_leaves_after_a_large_body_is_noticed(dial: Dial) -> None:
+    cancelled = asyncio.Event()
+    entered = asyncio.Event()
+
+    async def work(exchange: Exchange) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()  # the body is complete before anybody asks for it
+        finally:
+            cancelled.set()
+
+    async with serving(work, limits=ServerLimits(unread_bytes=1000)) as listener:
+        wire = await dial(listener.address)
+        await wire.send(post(b"x" * 5000))
+        await entered.wait()
+        wire.abort()
+        await cancelled.wait()
+
+
 async def test_a_client_that_never_reads_is_given_up(dial: Dial) -> None:
     ended = asyncio.Event()
 

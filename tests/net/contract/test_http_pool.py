@@ -163,7 +163,7 @@ async def test_bytes_that_come_later_than_the_end_close_the_connection() -> None
             await wire.send(OK)  # a second answer nobody asked for
         await wire.closed()
 
-    async with engine(script) as running, pool() as upstream:
+    async with engine(script) as running, pool(PoolLimits(idle_s=60)) as upstream:
         await upstream.fetch(running.request(), 10)
         late.set()
         await until(lambda: running.open == 0)
@@ -247,6 +247,13 @@ async def test_an_address_that_refuses_is_stage_connect() -> None:
             await upstream.send(running.request())
     assert broke.value.stage is Stage.CONNECT
     assert "cannot connect" in broke.value.reason
+
+
+async def test_a_head_without_end_is_given_up_at_the_limit() -> None:
+    endless = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000
+    async with engine(says(endless, then_close=False)) as running, pool() as upstream:
+        with pytest.raises(UpstreamBroke, match="larger than 65536"):
+            await upstream.send(running.request())
 
 
 async def test_an_answer_above_the_limit_breaks_off() -> None:
@@ -414,6 +421,14 @@ async def test_idle_connections_are_closed_in_time_and_bounded_in_number() -> No
         assert running.connections == 4
         await until(lambda: running.open == 2)
         await until(lambda: running.open == 0)
+
+
+async def test_a_connection_that_is_being_closed_is_passed_over() -> None:
+    async with engine(serve_ok) as running, pool() as upstream:
+        await upstream.fetch(running.request(), 10)
+        upstream._idle[running.host, running.port][0].abort()  # the loop reports it in its next turn
+        assert (await upstream.fetch(running.request(), 10)).body == b"ok"
+    assert running.connections == 2
 
 
 async def test_connections_to_a_withdrawn_address_are_forgotten() -> None:

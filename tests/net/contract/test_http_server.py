@@ -147,6 +147,14 @@ async def test_an_upgrade_to_h2c_is_ignored_and_the_body_kept(dial: Dial) -> Non
         assert (await wire.answer()).body == b"kept"
 
 
+async def test_empty_lines_before_a_request_are_skipped(dial: Dial) -> None:
+    async with serving(echo) as listener:
+        wire = await dial(listener.address)
+        for prefix in (b"\r\n", b"\r\n\r\n", b""):
+            await wire.send(prefix + post(b"x"))
+            assert (await wire.answer()).body == b"x"
+
+
 # ---------------------------------------------------------------- bodies
 
 

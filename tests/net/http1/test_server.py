@@ -9,7 +9,7 @@ import pytest
 from llmgw.net.addresses import BadAddress
 from llmgw.net.http1.server import HttpListener
 from llmgw.ports import Exchange
-from tests.net.toolkit import FixedClock, Wire, echo, get, post, serving
+from tests.net.toolkit import FixedClock, Wire, echo, get, post, serving, until
 
 
 async def test_a_successor_can_listen_before_its_predecessor_stops() -> None:
@@ -63,4 +63,20 @@ async def test_a_request_in_single_bytes_is_served() -> None:
             await wire.send(bytes([byte]))
             await asyncio.sleep(0)
         assert (await wire.answer()).body == b"slow"
+        await wire.gone()
+
+
+async def test_draining_waits_for_answers_that_are_still_being_read() -> None:
+    async def large(exchange: Exchange) -> None:
+        exchange.respond(200, [], bytes(30_000_000))
+
+    async with serving(large) as listener:
+        wire = await Wire.dial(listener.address)
+        await wire.send(get())
+        await wire.head()
+        await until(lambda: listener.in_flight == 0)
+        listener.stop_accepting()
+        assert not await listener.drained(0.05)
+        assert len(await wire.closed()) == 30_000_000
+        assert await listener.drained(20)
         await wire.gone()

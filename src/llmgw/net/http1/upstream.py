@@ -49,7 +49,10 @@ def render_head(request: UpstreamRequest, host: bytes) -> bytes:
 
 
 class DiedAtOnce(UpstreamBroke):
-    """A reused connection that had been closed before the request reached the engine."""
+    """The connection died as soon as the request was sent, with nothing received.
+
+    On a connection that is used again it means that the engine had closed it before.
+    """
 
 
 class _State(Enum):
@@ -83,7 +86,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._state = _IDLE
         self._reusable = True
-        self._used = 0
         self._deadline = Deadline(loop, self._expired)
         self._timeouts = HttpTimeouts()
         self._started = self._last = 0.0
@@ -173,7 +175,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._last = self._loop.time()
         self._method = request.method
         self._received_any = False
-        self._used += 1
         if len(request.body) <= _JOIN_MAX:
             transport.write(head + request.body)
         else:
@@ -374,9 +375,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _broken(self, reason: str) -> None:
         if self._state is _HEAD:
-            at_once = self._loop.time() - self._last <= self._limits.race_s
-            race = self._used > 1 and not self._received_any and at_once
-            kind = DiedAtOnce if race else UpstreamBroke
+            at_once = not self._received_any and self._loop.time() - self._last <= self._limits.race_s
+            kind = DiedAtOnce if at_once else UpstreamBroke
             self.fail(kind(Stage.HEAD, f"{reason} before answering"))
         elif self._state is _BODY:
             missing = f", {self._missing} bytes short" if self._framing is LENGTH else ""
