@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from llmgw.aio.tasks import Failed, Tasks, outcome, outcome_of
+from llmgw.aio.tasks import Failed, Tasks, guarded, outcome, outcome_of
 
 
 class Boom(Exception):
@@ -114,3 +114,20 @@ def test_outcome_of_a_call() -> None:
 
     assert isinstance(outcome_of(broken), Failed)
     assert outcome_of(lambda: 3) == 3
+
+
+def test_a_guarded_callback_gives_its_failure_away() -> None:
+    failures: list[Exception] = []
+    got: list[int] = []
+
+    def picky(value: int) -> None:
+        if value < 0:
+            raise Boom
+        got.append(value)
+
+    safe = guarded(picky, failures.append)
+    for value in (1, -1, 2):
+        safe(value)
+    assert got == [1, 2]
+    assert len(failures) == 1
+    assert isinstance(failures[0], Boom)
