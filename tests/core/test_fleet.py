@@ -238,6 +238,29 @@ def test_a_silent_router_delays_a_stop_only_until_the_bound() -> None:
     assert world.state.replicas == {}
 
 
+def test_what_is_met_ready_and_not_wanted_is_withdrawn_before_it_is_stopped() -> None:
+    before = running(2, ("n1", "n2"))
+    world = World(one_model(1))
+    world.shards = before.shards
+    world.lead("n1", "n2")
+    world.register(node("n1"))
+    world.routers.append("router")  # it serves both, as the server before this one told it
+    world.tell(h.RouterJoined("router"))
+    world.routers.remove("router")
+    world.tell(h.Ticked())
+    world.now += 1
+    world.register(node("n2"))  # the newer one here, so the one to go
+    world.tell(h.Ticked())
+    assert world.phases() == ["draining", "ready"]
+    world.now += SETTINGS.withdrawal_ack_s + 1
+    world.tell(h.Ticked())
+    assert world.stopped() == [], "the router has acknowledged nothing and its use is unknown"
+    world.routers.append("router")
+    world._acknowledge()
+    world.pass_time(2)
+    assert world.phases() == ["ready"]
+
+
 def test_a_start_that_never_gets_ready_fails_after_its_timeout() -> None:
     world = World(one_model(startup_timeout="30s"))
     world.obeys = lambda _: False

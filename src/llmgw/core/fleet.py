@@ -29,7 +29,7 @@ from llmgw.core.fleet_state import (
 from llmgw.core.inventory import Node, NodeReport, OperatorMark
 from llmgw.core.placement import Placement, PlacementPass, PlacementRequest
 from llmgw.core.reconcile import reconcile
-from llmgw.core.replica import ENDED, ReplicaPhase, note_fetch, phase_of
+from llmgw.core.replica import ENDED, Course, ReplicaPhase, note_fetch, phase_of
 from llmgw.core.settling import begin
 from llmgw.core.units import format_bytes, format_duration
 
@@ -315,15 +315,19 @@ class Fleet:
         notes = model_notes(books.catalog, books.replicas, books.refusals, books.retries)
         silent = unheard(books.nodes, books.settings.presence, now)
         shown = (current, books.catalog, notes, silent)
-        if shown == self._shown:
-            return []
-        books.revision += 1
-        for id in self._published.keys() - current.keys():
-            replica = books.replicas.get(id)
-            if replica is not None:
+        changed = shown != self._shown
+        books.revision += changed
+        for id, replica in books.replicas.items():
+            # Also one that was never published here: routers may serve it on an earlier server's word.
+            met_and_withdrawn = (
+                replica.course is Course.DRAIN
+                and replica.ready_at is not None
+                and replica.withdrawn_by is None
+            )
+            if id not in current and (id in self._published or met_and_withdrawn):
                 books.replicas[id] = msgspec.structs.replace(replica, withdrawn_by=books.revision)
         self._published, self._shown = current, shown
-        return [h.Publish(books.revision)]
+        return [h.Publish(books.revision)] if changed else []
 
 
 def _differences(before: NodeReport, after: NodeReport) -> list[str]:
