@@ -6,14 +6,18 @@ engine is only ever found by its command line and its marker, as on a real machi
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
+from llmgw.engines.sim import KEY_ENV
+from llmgw.entry.simengine import parser
 from llmgw.net.http1.server import HttpListener
 from llmgw.ports import Clock, Exchange, SpawnSpec
 from llmgw.sim.machine import SimProcess
 from llmgw.sim.options import Fault, Options
+from llmgw.simengine.engine import SimEngine
+from llmgw.simengine.options import SimOptions
 
 MODULE = "llmgw.entry.simengine"
 LEFT_BEHIND = "left-behind"
@@ -70,23 +74,22 @@ def is_engine(spec: SpawnSpec) -> bool:
     return MODULE in spec.argv
 
 
-def flags(spec: SpawnSpec) -> Mapping[str, str]:
-    """The options of a command line of `--name value` pairs."""
-    argv = spec.argv
-    return {one[2:]: argv[i + 1] for i, one in enumerate(argv[:-1]) if one.startswith("--")}
+class EngineProgram:
+    """The program of one engine process: the simulated engine of production, with a fate."""
 
-
-class SimEngine:
-    """The program of one engine process."""
-
-    def __init__(self, spec: SpawnSpec, fate: Fate, clock: Clock) -> None:
+    def __init__(self, spec: SpawnSpec, fate: Fate, clock: Clock, draw: random.Random) -> None:
         self.fate = fate
         self.on_answer: Callable[[], None] = _nobody_cares
         self.spared = False  # the cluster was healed: it dies or goes deaf no more
-        self._clock = clock
-        self._flags = flags(spec)
-        self._stop = asyncio.Event()
         self.deaf = False
+        given = parser().parse_args(spec.argv[spec.argv.index(MODULE) + 1 :])
+        self._address = f"{given.host}:{given.port}"
+        self._port: int = given.port
+        self._options = SimOptions(given.model, key=spec.env.get(KEY_ENV, ""), startup_s=fate.load_s)
+        self._clock = clock
+        self._draw = draw
+        self._loaded_at = 0.0
+        self._stop = asyncio.Event()
 
     def catches(self, signum: int) -> bool:
         """TERM is obeyed after a moment, or ignored."""
@@ -96,34 +99,37 @@ class SimEngine:
 
     async def run(self, process: SimProcess) -> int:
         """Load, serve, end."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
+        self._loaded_at = began + self.fate.load_s
         process.say(f"simulated engine: {self.fate.text()}")
         if self.fate.hangs:
             return await _for_ever()
-        ends_at = self.fate.fails_at
-        if await self._stopped_within(self.fate.load_s if ends_at is None else ends_at):
-            return 0
-        if ends_at is not None:
-            process.say("simulated failure while loading")
-            return self.fate.status
+        engine = SimEngine(self._options, self._clock, self._draw, _nobody_cares)
         try:
-            address = f"{self._flags['host']}:{self._flags['port']}"
-            serving = await HttpListener(self._clock).serve(address, self._serve)
+            serving = await HttpListener(self._clock).serve(
+                self._address, lambda exchange: self._serve(engine, exchange)
+            )
         except OSError as taken:
             process.say(f"address already in use: {taken}")
             return 1
         if self.fate.leaves_port:
-            _leave_behind(process, int(self._flags["port"]))
-        if self.fate.deaf_at is not None:
-            loop.call_at(began + self.fate.deaf_at, self._go_deaf)
-        lives_s = None if self.fate.dies_at is None else max(0.0, began + self.fate.dies_at - loop.time())
-        asked = await self._stopped_within(lives_s)
-        if self.spared and not asked:
-            asked = await self._stopped_within(None)
+            _leave_behind(process, self._port)
+        asked = await self._live(began)
+        process.say("stopping" if asked else "simulated failure")
         await asyncio.sleep(_STOP_S)
         await serving.aclose()
         return 0 if asked else self.fate.status
+
+    async def _live(self, began: float) -> bool:
+        """Until asked to stop (true), or until its fate ends it."""
+        loop, fate = asyncio.get_running_loop(), self.fate
+        if fate.deaf_at is not None:
+            loop.call_at(began + fate.deaf_at, self._go_deaf)
+        ends_at = fate.dies_at if fate.fails_at is None else fate.fails_at
+        asked = await self._stopped_within(None if ends_at is None else began + ends_at - loop.time())
+        if self.spared and not asked and fate.fails_at is None:
+            return await self._stopped_within(None)
+        return asked
 
     async def _stopped_within(self, bound_s: float | None) -> bool:
         try:
@@ -136,18 +142,12 @@ class SimEngine:
     def _go_deaf(self) -> None:
         self.deaf = not self.spared
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, engine: SimEngine, exchange: Exchange) -> None:
         if self.deaf:
             await _for_ever()
-        match exchange.head.target:
-            case b"/health":
-                exchange.respond(200, (), b"{}")
-                self.on_answer()
-            case b"/v1/models":
-                models = {"object": "list", "data": [{"id": self._flags["model"], "object": "model"}]}
-                exchange.respond(200, ((b"content-type", b"application/json"),), msgspec.json.encode(models))
-            case _:
-                exchange.respond(404, (), b"")
+        await engine.handle(exchange)
+        if exchange.head.target == b"/health" and asyncio.get_running_loop().time() >= self._loaded_at:
+            self.on_answer()
 
 
 class LeftBehind:

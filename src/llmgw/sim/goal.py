@@ -9,7 +9,7 @@ from collections import Counter
 from llmgw.core.claims import Claim
 from llmgw.core.fleet_state import held_by_node
 from llmgw.core.replica import Course, ReplicaPhase, phase_of
-from llmgw.sim.engines import LeftBehind, SimEngine
+from llmgw.sim.engines import EngineProgram, LeftBehind
 from llmgw.sim.facts import EngineFact
 from llmgw.sim.server import SimServer
 from llmgw.sim.world import World
@@ -33,7 +33,7 @@ def _engines(world: World) -> str | None:
         if engine.answered_at is None:
             return f"{engine.text()} does not answer yet"
         program = engine.process.program
-        if isinstance(program, SimEngine) and program.deaf:
+        if isinstance(program, EngineProgram) and program.deaf:
             return f"{engine.text()} does not answer any more"
         if engine.signalled_at is not None:
             return f"{engine.text()} was told to stop"
@@ -81,7 +81,7 @@ def _strays(world: World) -> str | None:
     for node in world.nodes:
         for process in node.machine.processes():
             program = process.program
-            ours = process is node.keeper.process or isinstance(program, SimEngine)
+            ours = process is node.keeper.process or isinstance(program, EngineProgram)
             if not ours and not (isinstance(program, LeftBehind) and program.parent.alive):
                 return f"{process.title} pid {process.pid} is left on {node.machine.name}"
     return None

@@ -20,7 +20,7 @@ from llmgw.net.http1.pool import UpstreamPool
 from llmgw.net.streams import StreamDialer
 from llmgw.ports import LoopOwner, SpawnFailed, SpawnSpec, StoreUnavailable
 from llmgw.sim.checkers import Checker, all_checkers
-from llmgw.sim.engines import Fate, SimEngine, draw_fate, is_engine
+from llmgw.sim.engines import EngineProgram, Fate, draw_fate, is_engine
 from llmgw.sim.facts import Books, EngineFact, Facts, RouterFact, Violation
 from llmgw.sim.loop import SimLoop
 from llmgw.sim.machine import End, Program, SimFiles, SimMachine, SimProcess
@@ -211,14 +211,14 @@ class World:
             raise SpawnFailed(f"{spec.argv[0]}: no such file")
         options = self.options if not self.calm else calmed(self.options)
         fate = self.fate_for(spec) or draw_fate(options, self._fates, self.strike)
-        return SimEngine(spec, fate, SimClock())
+        return EngineProgram(spec, fate, SimClock(), self._fates)
 
     def spare(self) -> None:
         """Nothing breaks any more: neither by new strikes nor by what engines were destined for."""
         self.calm = self.weather.calm = True
         for machine in self.machines():
             for process in machine.processes():
-                if isinstance(process.program, SimEngine):
+                if isinstance(process.program, EngineProgram):
                     process.program.spared = True
 
     # ------------------------------------------------------------ what is seen
@@ -271,10 +271,10 @@ class World:
         node = process.machine.name
         shard = process.spec.env.get(MARK_SHARD, "")
         self.note("started", f"{process.title} pid {process.pid} on {node} {shard}", node, _replica(shard))
-        if isinstance(process.program, SimEngine):
+        if isinstance(process.program, EngineProgram):
             self._engine_started(process, process.program, shard)
 
-    def _engine_started(self, process: SimProcess, program: SimEngine, shard: str) -> None:
+    def _engine_started(self, process: SimProcess, program: EngineProgram, shard: str) -> None:
         replica, _, rank = shard.rpartition("/")
         generation = int(process.spec.env.get(MARK_GENERATION, "0"))
         key = agent_v1.ShardKey(replica, int(rank or 0), generation)
