@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from llmgw.core.catalog import ArgValue
 from llmgw.net.http1.pool import UpstreamPool
 from llmgw.ports import UpstreamRequest
 from llmgw.wire.agent_v1 import ForgetShard, LogCancel, LogLines, LogRequest
@@ -203,3 +204,31 @@ async def test_logs_are_read_and_followed_through_the_stream(
         more = await server.hear(LogLines, lambda m: m.request_id == "r2" and bool(m.lines))
         assert more.lines == ("something new",) and not more.last
         await server.say(LogCancel("r2"))
+
+
+async def test_a_simulated_engine_needs_no_weights(server: FakeServer, node: Node) -> None:
+    wanted = spec(free_port(), engine="sim", args={"decode_rate": 1000, "slots": 2}, context_length=512)
+    async with node.agent():
+        await server.registered()
+        await server.say(start(wanted))
+        ready = await server.phase("ready")
+        assert await ask_models(wanted.port, "k-secret") == 200
+        assert await ask_models(wanted.port, "another") == 401
+        await server.say(stop(wanted))
+        await server.phase("gone")
+        assert ready.pid is not None and not alive(ready.pid)
+
+
+@pytest.mark.parametrize(
+    ("args", "failure", "words"),
+    [({"oom": True}, "out_of_memory", "memory"), ({"slotz": 3}, "bad_profile", "--slotz 3")],
+)
+async def test_an_engine_that_does_not_start_is_told_by_its_own_words(
+    server: FakeServer, node: Node, args: dict[str, ArgValue], failure: str, words: str
+) -> None:
+    async with node.agent():
+        await server.registered()
+        await server.say(start(spec(free_port(), engine="sim", args=args)))
+        failed = await server.phase("failed")
+        assert failed.failure == failure
+        assert failed.reason is not None and words in failed.reason

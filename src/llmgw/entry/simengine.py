@@ -26,7 +26,7 @@ CRASHED = 1
 
 def main(argv: list[str]) -> int:
     """Serve until SIGTERM."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     configure_logging("sim-engine")
     options = SimOptions(
         model=given.model,
@@ -45,7 +45,8 @@ def main(argv: list[str]) -> int:
     return run_role(lambda stop: serve(options, f"{given.host}:{given.port}", stop))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     usual = SimOptions("")
     made = argparse.ArgumentParser(prog="llmgw sim-engine", description="An engine without a model.")
     made.add_argument("--model", required=True)

@@ -76,6 +76,7 @@ class Remembered(Generic[T]):
             else:
                 self._at = self._now()
                 self._complained = False
+                return self._value, 0.0
         if self._at is None:
             return None, 0.0
         return self._value, self._now() - self._at
@@ -99,8 +100,9 @@ class Remembered(Generic[T]):
 class HostProbe:
     """The `NodeProbe` of production."""
 
-    def __init__(self, described: HostDescription, off_loop: OffLoop) -> None:
+    def __init__(self, described: HostDescription, off_loop: OffLoop, quick_s: float = QUICK_S) -> None:
         self._described = described
+        self._quick_s = quick_s
         self._off_loop = off_loop
         cards = NvidiaCards(described.marker, described.gpu_class)
         folders = (described.weights_dir, *described.model_dirs)
@@ -115,8 +117,8 @@ class HostProbe:
         )
         self._disks: dict[str, Remembered[Filesystem]] = {}
 
-    def _part(self, name: str, look: Callable[[], T], within: float = QUICK_S) -> Remembered[T]:
-        return Remembered(name, self._off_loop, look, within)
+    def _part(self, name: str, look: Callable[[], T], within: float | None = None) -> Remembered[T]:
+        return Remembered(name, self._off_loop, look, within or self._quick_s)
 
     async def report(self) -> NodeReport:
         """The whole node."""
