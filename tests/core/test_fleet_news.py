@@ -163,6 +163,17 @@ def test_a_change_of_keys_moves_the_revision_and_a_tick_does_not() -> None:
 # ---------------------------------------------------------------- what operators read
 
 
+def test_a_lost_replica_that_returns_is_an_event() -> None:
+    world = running(1, ("n1", "n2"))
+    replica = only(world)
+    home = replica.shards[0].node
+    world.leave(home)
+    world.pass_time(125)
+    assert records(world, "replica_lost") == [f"nothing heard from {home}"]
+    world.register(node(home))
+    assert records(world, "replica_returned") == [f"{home} is back with it, ready"]
+
+
 def test_a_replicas_life_is_told_once_each_step() -> None:
     world = running()
     world.crash(only(world))

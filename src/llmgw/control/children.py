@@ -22,6 +22,7 @@ _LOG = logging.getLogger("llmgw.control.routers")
 
 MARKER = "LLMGW_MARK_ROUTER"
 GREETING_S = 1.0  # how long a starting server waits for routers that carry its marker
+WHOLE_TABLE_WITHIN_S = 120.0  # a node that is silent for longer is usually lost
 REPLACED_WITHIN_S = 10.0  # a router that does not come up must not keep an outdated one for ever
 KILL_AFTER_DRAIN_S = 2.0
 STEADY_S = 10.0  # a router that lived this long did not die of its start
@@ -52,28 +53,34 @@ class RouterChildren:
         self._hub = hub
         self._tasks = Tasks()
         self._slots: dict[int, ProcessHandle] = {}
+        self._others: dict[int, ProcessHandle] = {}  # of an earlier server, to be replaced, by pid
         self._keepers: list[asyncio.Task[None]] = []
-        self._greeted = asyncio.Event()
+        self._news = asyncio.Event()
         self._stopping = asyncio.Event()
-        hub.on_hello(lambda _: self._greeted.set())
+        hub.on_news(self._news.set)
 
     async def start(self) -> None:
-        """Adopt what may be kept, start the rest, then have the others drain."""
+        """Adopt what may be kept, start the rest, have others replaced."""
         found = await self._processes.marked({MARKER: self._plan.state_dir})
         kept: set[int] = set()
         if found:
-            _LOG.info("%d routers of an earlier server are running", len(found))
+            _LOG.info("%d router processes of an earlier server are running", len(found))
             kept = await self._adopt(found)
-        for index in range(self._plan.processes):
+        others = [one for one in found if one.pid not in kept]
+        if others:
+            self._keep_up(set(self._slots))
+            self._tasks.start(self._replace(others), name="replace routers of an earlier server")
+        else:
+            self._keep_up(set(range(self._plan.processes)))
+
+    def _keep_up(self, slots: set[int]) -> None:
+        for index in sorted(slots):
             self._keepers.append(self._tasks.start(self._keep(index), name=f"router {index}"))
-        strangers = [one for one in found if one.pid not in kept]
-        if strangers:
-            self._tasks.start(self._retire(strangers), name="routers of an earlier server")
 
     async def _adopt(self, found: list[ProcessId]) -> set[int]:
         """Fill slots with routers that greet in time and fit; the pids kept."""
         pids = {one.pid for one in found}
-        await self._greetings(lambda: pids <= {hello.pid for hello in self._hub.hellos()}, GREETING_S)
+        await self._until(lambda: pids <= {hello.pid for hello in self._hub.hellos()}, GREETING_S)
         kept: set[int] = set()
         for identity in found:
             hello = next((one for one in self._hub.hellos() if _is(one, identity)), None)
@@ -91,27 +98,42 @@ class RouterChildren:
         same = (hello.version, hello.settings_hash) == (plan.version, plan.settings_hash)
         return same and hello.index < plan.processes and hello.index not in self._slots
 
-    async def _retire(self, strangers: list[ProcessId]) -> None:
-        """End routers that are not kept, once those that take their place answer on the same port."""
-        await self._greetings(self._all_here, REPLACED_WITHIN_S)
-        for stranger in strangers:
-            _LOG.info(
-                "router pid %d has other settings or another version; it is asked to drain", stranger.pid
-            )
-            self._processes.kill(stranger, signal.SIGTERM)
+    async def _replace(self, others: list[ProcessId]) -> None:
+        """Start what takes the place of routers that are not kept, then have those drain.
+
+        They go on until this server knows what runs: a router that starts now would know nothing of
+        nodes that have not reported yet, and share the port with one that does.
+        """
+        for one in others:
+            handle = self._processes.adopt(one)
+            if handle is not None:
+                self._others[one.pid] = handle
+                ends = self._tasks.start(self._note_end(handle), name="router of an earlier server")
+                self._keepers.append(ends)
+        await self._until(lambda: not self._others or self._hub.heard_everybody(), WHOLE_TABLE_WITHIN_S)
+        self._keep_up(set(range(self._plan.processes)) - set(self._slots))
+        await self._until(self._all_here, REPLACED_WITHIN_S)
+        for pid, handle in self._others.items():
+            _LOG.info("router pid %d has other settings or another version; it is asked to drain", pid)
+            handle.signal_group(signal.SIGTERM)
+
+    async def _note_end(self, handle: ProcessHandle) -> None:
+        await handle.wait()
+        self._others.pop(handle.identity.pid, None)
+        self._news.set()
 
     def _all_here(self) -> bool:
         connected = {hello.pid for hello in self._hub.hellos()}
         pids = {handle.identity.pid for handle in self._slots.values()}
         return len(pids) == self._plan.processes and pids <= connected
 
-    async def _greetings(self, enough: Callable[[], bool], within_s: float) -> None:
-        """Wait until the routers that have connected are enough, or for the bound."""
+    async def _until(self, holds: Callable[[], bool], within_s: float) -> None:
+        """Wait for news after which something holds, or for the bound."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not enough():
-                    self._greeted.clear()
-                    await self._greeted.wait()
+                while not holds():
+                    self._news.clear()
+                    await self._news.wait()
 
     async def _keep(self, index: int) -> None:
         loop = asyncio.get_running_loop()
@@ -153,14 +175,17 @@ class RouterChildren:
     async def aclose(self) -> None:
         """Ask every router to drain, wait for its bound, kill what is left."""
         self._stopping.set()
-        for handle in self._slots.values():
+        for handle in self._running():
             handle.signal_group(signal.SIGTERM)
         if self._keepers:
             await asyncio.wait(self._keepers, timeout=self._plan.drain_s + KILL_AFTER_DRAIN_S)
-        for handle in self._slots.values():
+        for handle in self._running():
             _LOG.warning("router pid %d did not end within its drain, it is killed", handle.identity.pid)
             handle.signal_group(signal.SIGKILL)
         await self._tasks.aclose()
+
+    def _running(self) -> list[ProcessHandle]:
+        return [*self._slots.values(), *self._others.values()]
 
 
 def _is(hello: Hello, identity: ProcessId) -> bool:

@@ -61,16 +61,20 @@ class RouterHub:
         self._tasks = tasks
         self._links: dict[str, _Link] = {}
         self._current: Current | None = None
-        self._on_hello: list[Callable[[watch_v1.Hello], None]] = []
+        self._on_news: list[Callable[[], None]] = []
         self.unknown_messages = 0
 
     def hellos(self) -> tuple[watch_v1.Hello, ...]:
         """Who is connected, as each introduced itself."""
         return tuple(link.hello for link in self._links.values())
 
-    def on_hello(self, hear: Callable[[watch_v1.Hello], None]) -> None:
-        """Call `hear` with every router that connects."""
-        self._on_hello.append(hear)
+    def heard_everybody(self) -> bool:
+        """Whether the table is whole: no node is left whose engines this server cannot know."""
+        return self._current is not None and not self._current.table.unheard
+
+    def on_news(self, hear: Callable[[], None]) -> None:
+        """Call `hear` whenever a router has connected or the table has changed."""
+        self._on_news.append(hear)
 
     async def serve(self, stream: MessageStream) -> None:
         """One stream from its first message to its end."""
@@ -90,8 +94,7 @@ class RouterHub:
         writer = self._tasks.start(self._write(link), name=f"updates to router {hello.router_id}")
         try:
             await self._tell(h.RouterJoined(hello.router_id))
-            for hear in self._on_hello:
-                hear(hello)
+            self._say_news()
             while True:
                 await self._hear(link, watch_v1.decode_up(await stream.receive()))
         except StreamClosed:
@@ -158,6 +161,11 @@ class RouterHub:
         change = None if old is None else update(old.table, current.table, current.revision)
         for link in self._links.values():
             self._send(link, _snapshot(current) if change is None else change)
+        self._say_news()
+
+    def _say_news(self) -> None:
+        for hear in self._on_news:
+            hear()
 
     def drain(self, router: str, reason: str, bound_s: float) -> None:
         """Have a router finish and exit: another process took its place."""

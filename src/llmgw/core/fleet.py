@@ -31,7 +31,7 @@ from llmgw.core.placement import Placement, PlacementPass, PlacementRequest
 from llmgw.core.reconcile import reconcile
 from llmgw.core.replica import ENDED, Course, ReplicaPhase, note_fetch, phase_of
 from llmgw.core.settling import begin
-from llmgw.core.units import format_bytes, format_duration
+from llmgw.core.units import format_bytes
 
 
 class Fleet:
@@ -199,8 +199,13 @@ class Fleet:
     def _hear_everything(self, event: h.AgentRegistered, term: int, now: float) -> Effects:
         books, node, session = self._books, event.node.id, event.session
         heard = hear_report(node, event.shards, event.complete, books.replicas, books.catalog, now)
-        books.replicas.update((replica.id, replica) for replica in heard.replicas)
         effects = Effects()
+        for replica in heard.replicas:
+            before = books.replicas.get(replica.id)
+            if before is not None and before.course is Course.LOST and replica.course is Course.KEEP:
+                text = f"{node} is back with it, {phase_of(replica).value}"
+                effects.append(h.Record("replica_returned", text, replica.model, replica.id, node))
+            books.replicas[replica.id] = replica
         for id in heard.adopted:
             replica = books.replicas[id]
             text = f"found running on {node} as {phase_of(replica).value}"
@@ -281,7 +286,7 @@ class Fleet:
         before, after = phase_of(replica), phase_of(heard)
         if before is after or after is not ReplicaPhase.READY:
             return []  # what leads elsewhere is a decision of the next turn, and recorded with its reason
-        text = f"serving after {format_duration(now - replica.created_at)} as {before.value}"
+        text = f"{now - replica.created_at:.1f} s after it was {'found' if replica.adopted else 'placed'}"
         return [h.Record("replica_ready", text, replica.model, replica.id, node.id)]
 
     def _fetch_progressed(self, event: h.FetchProgressed, now: float) -> Effects:

@@ -25,8 +25,9 @@ from llmgw.wire.envelope import Unknown
 _LOG = logging.getLogger("llmgw.gateway.watch")
 
 PATH = "/watch"
-# The usual control plane is on this machine and back within a second or two.
-REDIAL = Backoff(first=0.2, cap=2.0)
+# The usual control plane is on this machine and back within a second or two; a starting server keeps the
+# routers that greet it within a second, so that none may wait longer than half of that.
+REDIAL = Backoff(first=0.1, cap=0.5)
 STEADY_S = 10.0  # a stream that lived this long did not end because of its beginning
 
 
