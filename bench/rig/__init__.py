@@ -1,0 +1,1 @@
+"""Parts of measurements: a mock engine, a load generator, and the proxies that are compared."""
