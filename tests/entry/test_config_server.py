@@ -184,7 +184,7 @@ def test_ports_the_system_chooses_may_be_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql://x/y", "sqlite://", "mysql://x", "llmgw.db"])
-def test_a_store_this_version_cannot_open_is_refused(tmp_path: Path, url: str) -> None:
+def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path, url: str) -> None:
     (line,) = errors(tmp_path, f"store: {url}")
     assert line.startswith("1: store: ")
     assert "sqlite:////absolute/path/llmgw.db" in line

@@ -13,7 +13,7 @@ import pytest
 from llmgw.core import accounts
 from llmgw.entry import keys
 from llmgw.store import migrations
-from llmgw.store.database import open_database
+from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore
 from llmgw.wire.watch_v1 import KeyEntry
 
@@ -278,7 +278,7 @@ def test_wrong_use_is_exit_code_two(words: list[str], capsys: pytest.CaptureFixt
         ("store: 5\n", "names no store"),
         ("[]\n", "names no store"),
         ("store: [\n", "server.yaml:"),
-        ("store: postgresql://db/llmgw\n", "not available in this version"),
+        ("store: postgresql://db/llmgw\n", "names no user"),
         ("store: sqlite:///llmgw.db\n", "not an absolute path"),
         ("store: sqlite:////nowhere/llmgw.db\n", "cannot open /nowhere/llmgw.db: No such file"),
     ],

@@ -1,6 +1,7 @@
 """Gives store tests every database they must hold on, with a clock the test moves.
 
-Law: a test that takes `world` runs on each of `WORLDS`; a further database is one more entry there.
+Law: a test that takes `world` runs on each of `WORLDS`, the whole of it on each; a further database is one
+more entry there.
 """
 
 import random
@@ -9,11 +10,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from llmgw.ports import LeaseOwner
-from llmgw.store.database import Database, open_database
+from llmgw.store.database import Database
 from llmgw.store.inline import InlineDatabase, inline_engine
+from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, migrate
+from tests.conftest import ran_on
+from tests.support.postgres import OWNER, PostgresCluster
 
 START = 1_000_000.0
 
@@ -21,9 +26,12 @@ START = 1_000_000.0
 class World:
     """A migrated database, and time passing for it."""
 
-    def __init__(self, database: Database, advance: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(
+        self, database: Database, advance: Callable[[float], Awaitable[None]], *, one_machine: bool = True
+    ) -> None:
         self.database = database
         self.advance = advance
+        self.one_machine = one_machine  # whether every server that uses it runs on the same machine
         self.dead: set[str] = set()  # owners whose process is gone
 
     def store(self) -> SqlStore:
@@ -48,7 +56,8 @@ class MovedClock:
 
 
 @asynccontextmanager
-async def _sqlite_file(folder: Path) -> AsyncIterator[World]:
+async def _sqlite_file(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    folder: Path = request.getfixturevalue("tmp_path")
     clock = MovedClock()
     database = open_database(f"sqlite:///{folder / 'store.db'}", now=clock.now)
     await migrate(database, random.Random(7))
@@ -57,7 +66,7 @@ async def _sqlite_file(folder: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def _inline(folder: Path) -> AsyncIterator[World]:
+async def _inline(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     clock = MovedClock()
     engine = inline_engine(clock.now)
     database = InlineDatabase(engine)
@@ -66,13 +75,74 @@ async def _inline(folder: Path) -> AsyncIterator[World]:
     engine.dispose()
 
 
-WORLDS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {
+# A function of ours instead of the system's, found first because of the order of the search: what the
+# queries say stays as it is.
+MOVED_CLOCK = (
+    "CREATE SCHEMA test",
+    f"CREATE TABLE test.clock AS SELECT {START}::double precision AS at",
+    "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql"
+    " AS 'SELECT to_timestamp(at) FROM test.clock'",
+    f"GRANT ALL ON SCHEMA test TO {OWNER}",
+    f"GRANT ALL ON test.clock TO {OWNER}",
+)
+_ADVANCE = sa.text("UPDATE test.clock SET at = at + :seconds")
+
+
+class Template:
+    """A migrated database with a clock that tests move, made once and copied for each test."""
+
+    def __init__(self, postgres: PostgresCluster) -> None:
+        self._postgres = postgres
+        self._name: str | None = None
+
+    async def copy(self) -> str:
+        """The name of a copy."""
+        if self._name is None:
+            self._name = await self._make()
+        return self._moved(self._postgres.database(self._name))
+
+    async def _make(self) -> str:
+        name = self._moved(self._postgres.database())
+        self._postgres.sql(*MOVED_CLOCK, database=name)
+        database = open_database(self._postgres.url(name))
+        await migrate(database, random.Random(7))
+        await database.aclose()
+        return name
+
+    def _moved(self, name: str) -> str:
+        self._postgres.sql(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
+        return name
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresCluster) -> Template:
+    return Template(postgres)
+
+
+@asynccontextmanager
+async def _postgresql(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    postgres: PostgresCluster = request.getfixturevalue("postgres")
+    template: Template = request.getfixturevalue("postgres_template")
+    name = await template.copy()
+    database = open_database(postgres.url(name))
+
+    async def advance(seconds: float) -> None:
+        await database.write(lambda c: c.execute(_ADVANCE, {"seconds": seconds}))
+
+    yield World(database, advance, one_machine=False)
+    await database.aclose()
+    postgres.drop(name)
+
+
+WORLDS: Mapping[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[World]]] = {
     "sqlite": _sqlite_file,
     "inline": _inline,
+    "postgresql": _postgresql,
 }
 
 
 @pytest.fixture(params=WORLDS)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    async with WORLDS[request.param](tmp_path) as made:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    ran_on(request, request.param)
+    async with WORLDS[request.param](request) as made:
         yield made

@@ -13,15 +13,9 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql
 
 from llmgw.ports import StoreUnavailable
-from llmgw.store.database import (
-    BadStoreUrl,
-    Database,
-    EngineDatabase,
-    db_now,
-    open_database,
-    parse_store_url,
-)
+from llmgw.store.database import Bounds, Database, EngineDatabase, db_now
 from llmgw.store.inline import InlineDatabase, Kind, inline_engine
+from llmgw.store.opening import open_database
 from llmgw.store.tables import REVISION
 from tests.store.conftest import START, World
 
@@ -93,7 +87,7 @@ def test_on_postgresql_the_clock_moves_within_a_transaction() -> None:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[EngineDatabase]:
-    opened = open_database(f"sqlite:///{tmp_path / 'store.db'}", busy_s=0.2)
+    opened = open_database(f"sqlite:///{tmp_path / 'store.db'}", bounds=Bounds(lock_s=0.2))
     await opened.write(REVISION.create)
     yield opened
     await opened.aclose()
@@ -125,7 +119,7 @@ async def test_a_file_locked_by_another_is_unavailable_within_its_bound(
 
 
 async def test_a_write_that_waits_too_long_is_unavailable_and_leaves_no_lock(tmp_path: Path) -> None:
-    database = open_database(f"sqlite:///{tmp_path / 'store.db'}", busy_s=1.0)
+    database = open_database(f"sqlite:///{tmp_path / 'store.db'}", bounds=Bounds(lock_s=1.0))
     await database.write(REVISION.create)
     with (
         other_writer(tmp_path / "store.db"),
@@ -181,31 +175,6 @@ async def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="file is not a database"):
         await database.run(count)
     await database.aclose()
-
-
-# ---------------------------------------------------------------- addresses
-
-
-def test_an_absolute_file_is_understood() -> None:
-    assert parse_store_url("sqlite:////var/lib/llmgw/llmgw.db").path == Path("/var/lib/llmgw/llmgw.db")
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("postgresql://db/llmgw", "not available in this version"),
-        ("mysql://db/llmgw", "mysql"),
-        ("sqlite://", "names no file"),
-        ("sqlite:///:memory:", "names no file"),
-        ("sqlite:///a.db?mode=ro", "names no file"),
-        ("sqlite:///llmgw.db", "not an absolute path"),
-        ("/var/lib/llmgw.db", "not a store address"),
-        ("", "not a store address"),
-    ],
-)
-def test_any_other_address_is_refused_with_what_is_accepted(url: str, said: str) -> None:
-    with pytest.raises(BadStoreUrl, match=said):
-        parse_store_url(url)
 
 
 # ---------------------------------------------------------------- inline

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 
 from llmgw.ports import StoreUnavailable
 from llmgw.store import maintenance
-from llmgw.store.database import EngineDatabase, open_database
+from llmgw.store.database import EngineDatabase
+from llmgw.store.opening import open_database
 from llmgw.store.store import migrate
 
 

@@ -14,15 +14,15 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from llmgw.store import migrations
-from llmgw.store.database import open_database
 from llmgw.store.inline import InlineDatabase, inline_engine
+from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, ensure_default_project, migrate
 from llmgw.store.tables import METADATA
 from tests.store.conftest import World
 
 MIGRATE = """
 import asyncio, random, sys
-from llmgw.store.database import open_database
+from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, migrate
 
 async def main():

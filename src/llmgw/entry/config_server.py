@@ -248,7 +248,7 @@ def _timeouts(written: TimeoutsWritten) -> HttpTimeouts:
 
 
 def _store_problems(store: str | None) -> list[Problem]:
-    from llmgw.store.database import BadStoreUrl, parse_store_url  # SQLAlchemy: only where a store is
+    from llmgw.store.address import BadStoreUrl, parse_store_url  # SQLAlchemy: only where a store is
 
     if store is None:
         return [

@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, words in (
         ("upgrade", "bring it to this version's layout (a server does so when it starts)"),
-        ("check", "whether the file is whole and at this version's layout"),
+        ("check", "whether it is whole and at this version's layout"),
         ("backup", "copy it to a new file; the server may go on running"),
     ):
         verb = verbs.add_parser(name, help=words, description=words)

@@ -1,16 +1,18 @@
 """Runs `llmgw server`: joins control plane, admin listener, store and router processes.
 
 Laws: everything that can refuse does so before the first listener opens, in one line; a second server
-on the same SQLite file is refused naming the pid (H2); SIGTERM stops routers after their drain and
-leaves engines running.
+on the same database is refused naming the one that leads (H2), and one whose predecessor died on another
+machine waits for its lease to expire; SIGTERM stops routers after their drain and leaves engines running.
 """
 
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import secrets
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,12 +38,18 @@ from llmgw.host.clock import SystemClock
 from llmgw.host.offloop import OffLoop
 from llmgw.host.processes import LinuxProcesses
 from llmgw.net.streams import WebSocketListener
-from llmgw.ports import LeaseOwner, ProcessId, StoreUnavailable
-from llmgw.store.database import Database, open_database
+from llmgw.ports import Lease, LeaseOwner, ProcessId, StoreUnavailable
+from llmgw.store.address import SqliteFile, parse_store_url
+from llmgw.store.database import Database
 from llmgw.store.migrations import NewerDatabase
+from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, ensure_default_project, migrate
 from llmgw.web.app import build_admin_app
 from llmgw.web.options import AdminOptions
+
+_LOG = logging.getLogger("llmgw.server")
+
+LEASE_POLL_S = 1.0
 
 
 def build_control(settings: PlaneSettings, catalog: Catalog, ports: ControlPorts) -> ControlPlane:
@@ -73,8 +81,10 @@ async def serve(config: ServerConfig, stop: Stop) -> int:
     database = open_database(config.store)
     try:
         store = SqlStore(database, lambda holder: holder_dead(processes, holder))
-        owner = lease_owner(processes, draw)
-        await prepare_store(database, store, owner, draw)
+        owner = lease_owner(processes, draw, config.agents.listen)
+        # Whether a file's holder lives can be seen here; another database's may be on any machine.
+        alone = isinstance(parse_store_url(config.store), SqliteFile)
+        await prepare_store(database, store, owner, draw, waiting=None if alone else stop)
         settings = plane_settings(config)
         ports = ControlPorts(SystemClock(), store, WebSocketListener(), draw, owner)
         plane = build_control(settings, config.catalog, ports)
@@ -143,10 +153,12 @@ def read_or_create_token(path: Path) -> str:
     return token
 
 
-def lease_owner(processes: LinuxProcesses, draw: random.Random) -> LeaseOwner:
-    """This process, as a holder of the lease."""
+def lease_owner(processes: LinuxProcesses, draw: random.Random, agents_listen: str) -> LeaseOwner:
+    """This process, as a holder of the lease; its address by the name this machine has."""
     own = processes.own()
-    return LeaseOwner(f"{draw.getrandbits(64):016x}", processes.boot_id(), own.pid, own.start_time)
+    _, port = split_address(agents_listen)
+    address = f"{socket.gethostname()}:{port}"
+    return LeaseOwner(f"{draw.getrandbits(64):016x}", processes.boot_id(), own.pid, own.start_time, address)
 
 
 def holder_dead(processes: LinuxProcesses, holder: LeaseOwner) -> bool:
@@ -154,18 +166,52 @@ def holder_dead(processes: LinuxProcesses, holder: LeaseOwner) -> bool:
     return not processes.alive(ProcessId(holder.boot_id, holder.pid, holder.start_time))
 
 
-async def prepare_store(database: Database, store: SqlStore, owner: LeaseOwner, draw: random.Random) -> None:
-    """Migrate, make the default project, take the lease. Raises `CannotRun`."""
+async def prepare_store(
+    database: Database,
+    store: SqlStore,
+    owner: LeaseOwner,
+    draw: random.Random,
+    *,
+    waiting: Stop | None = None,
+) -> None:
+    """Migrate, make the default project, take the lease. Raises `CannotRun`.
+
+    With `waiting`, a lease that nobody renews is waited for until it expires, or until the word to stop.
+    """
     try:
         await migrate(database, draw)
         await ensure_default_project(database, draw)
         lease = await store.take(owner, defaults.LEASE_S)
+        while not lease.held:
+            if waiting is None:
+                raise _led_by(lease.holder)
+            lease = await _look_again(store, owner, lease, waiting)
     except (StoreUnavailable, NewerDatabase) as error:
         raise CannotRun(f"store: {error}") from error
-    if not lease.held:
-        raise CannotRun(
-            f"store: pid {lease.holder.pid} is a running llmgw server on the same database; stop it first"
-        )
+
+
+async def _look_again(store: SqlStore, owner: LeaseOwner, seen: Lease, stop: Stop) -> Lease:
+    """The lease a little later. Raises `CannotRun` when it was renewed, so that its holder lives."""
+    _LOG.info("waiting for the lease of %s, %.0f s at most", _holder(seen.holder), seen.expires_in_s)
+    try:
+        async with asyncio.timeout(min(LEASE_POLL_S, max(seen.expires_in_s, 0.05))):
+            await stop.requested.wait()
+        raise CannotRun("asked to stop while waiting for the lease of a server that ended")
+    except TimeoutError:
+        lease = await store.take(owner, defaults.LEASE_S)
+    if not lease.held and (lease.term, lease.expires_in_s) > (seen.term, seen.expires_in_s):
+        raise _led_by(lease.holder)
+    return lease
+
+
+def _led_by(holder: LeaseOwner) -> CannotRun:
+    return CannotRun(
+        f"store: {_holder(holder)} is a running llmgw server on the same database; stop it first"
+    )
+
+
+def _holder(holder: LeaseOwner) -> str:
+    return f"pid {holder.pid}" + (f" at {holder.address}" if holder.address else "")
 
 
 # ---------------------------------------------------------------- settings

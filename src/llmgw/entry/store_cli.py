@@ -16,7 +16,9 @@ from llmgw.entry.process import CannotRun
 from llmgw.entry.yaml_strict import YamlError, read_yaml
 from llmgw.ports import StoreUnavailable
 from llmgw.store import migrations
-from llmgw.store.database import BadStoreUrl, Database, open_database, parse_store_url
+from llmgw.store.address import BadStoreUrl, SqliteFile, StoreAddress, parse_store_url
+from llmgw.store.database import Bounds, Database
+from llmgw.store.opening import open_database
 from llmgw.store.store import ensure_default_project, migrate
 
 CONFIG_NAME = "server.yaml"
@@ -41,12 +43,12 @@ def store_url(config: str | None, data: str | None) -> str:
     return url
 
 
-def store_path(url: str) -> Path:
-    """The file of a store that must be there already. Raises `CannotRun`."""
-    path = parse_store_url(url).path
-    if not path.exists():
-        raise CannotRun(f"there is no database {path}; the server makes it when it first starts")
-    return path
+def existing(url: str) -> StoreAddress:
+    """The store that must be there already, as far as that can be seen from here. Raises `CannotRun`."""
+    address = parse_store_url(url)
+    if isinstance(address, SqliteFile) and not address.path.exists():
+        raise CannotRun(f"there is no database {address.path}; the server makes it when it first starts")
+    return address
 
 
 async def prepare(database: Database, draw: random.Random) -> None:
@@ -70,7 +72,7 @@ def with_database(
     """Run `work` on the store and close it again."""
 
     async def run() -> int:
-        database = open_database(url, read_within_s=read_within_s)
+        database = open_database(url, bounds=Bounds(read_s=read_within_s))
         try:
             return await work(database)
         finally:

@@ -27,9 +27,10 @@ from llmgw.entry.yaml_edit import CannotEdit, scalar, set_value
 from llmgw.host.netports import port_free
 from llmgw.ports import StoreUnavailable
 from llmgw.store import api_keys
+from llmgw.store.address import SqliteFile, parse_store_url
 from llmgw.store.api_keys import KeyDraft
-from llmgw.store.database import open_database, parse_store_url
 from llmgw.store.migrations import NewerDatabase
+from llmgw.store.opening import open_database
 from llmgw.store.store import ensure_default_project, migrate
 
 FIRST_KEY_NAME = "first"
@@ -138,7 +139,7 @@ def load(folder: Folder) -> ServerConfig:
 
 def _new_server_yaml(folder: Folder, wishes: Wishes, draw: random.Random) -> str:
     url = URL.create("sqlite", database=str(folder.database)).render_as_string(hide_password=False)
-    if parse_store_url(url).path != folder.database:
+    if parse_store_url(url) != SqliteFile(folder.database):
         raise CannotRun(f"{folder.path}: has characters a database's address cannot hold; use another --data")
     models = [up_model.model_item(wishes.model)] if wishes.model is not None else []
     models += [up_model.sim_item()] if wishes.sim else []

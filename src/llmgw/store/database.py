@@ -1,45 +1,54 @@
-"""Opens the database and runs queries on it: plain functions over a `Connection`, in one transaction each.
+"""Runs queries on a database: plain functions over a `Connection`, in one transaction each.
 
 Laws: a query is a synchronous function and knows neither driver nor loop; a write holds the write lock
-from its first statement (on SQLite a read that turns into a write fails at once, whatever the timeout);
-everything is bounded in time; what cannot be reached is `StoreUnavailable` with the database's own words;
-the database's clock is `db_now()`, on every connection (H1).
+from its first statement, on every database, so that what it read is still so when it writes; a caller is
+released within its bound, whatever driver and database do (what they still have to clean up, they clean
+up without it); what cannot be reached is `StoreUnavailable` with the database's own words; the database's
+clock is `db_now()`, on every connection (H1).
 """
 
 import asyncio
-import sqlite3
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import msgspec
-from sqlalchemy import URL, Connection, Double, Engine, event, exc, make_url, select
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import Connection, Double, exc, select
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
 
+from llmgw.aio.tasks import Tasks
 from llmgw.ports import StoreUnavailable
-from llmgw.store.files import make_private_file
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
+_LOG = logging.getLogger("llmgw.store")
+
 # A caller waits this long for a transaction, queueing included. Half a default lease, so that a holder whose
 # renewal got stuck learns it with time left to try again.
 TRANSACTION_S = 5.0
-# How long SQLite itself waits for another process's write; below the above, so that its own words are heard.
-BUSY_S = 3.0
-WRITE: Mapping[str, bool] = {"llmgw_write": True}  # execution option: hold the write lock from the start
+# How long the database itself waits for another's lock; below the above, so that its own words are heard.
+LOCK_S = 3.0
 POOL_S = 120.0  # longer than any transaction's own bound, which counts the wait for a connection too
 READERS = 4  # connections for reads; a long report must not keep others from reading
+WRITERS = 1  # writers of one process queue in order instead of racing for the database's lock
+CLOSE_S = 2.0  # to say goodbye to a database; one that does not answer is left
 
 
-class BadStoreUrl(Exception):
-    """A store address that cannot be used; the text says what is accepted."""
+class Bounds(msgspec.Struct, frozen=True):
+    """How long a transaction may take, in seconds, unless a write names its own bound."""
+
+    read_s: float = TRANSACTION_S
+    write_s: float = TRANSACTION_S
+    lock_s: float = LOCK_S
+
+    def lock_of(self, within_s: float) -> float:
+        """How long a transaction of this bound waits for a lock: in proportion."""
+        return within_s * self.lock_s / self.write_s
 
 
 class db_now(GenericFunction[float]):
@@ -50,7 +59,7 @@ class db_now(GenericFunction[float]):
 
 
 @compiles(db_now, "postgresql")
-def _db_now_postgresql(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+def _db_now_postgresql(element: db_now, compiler: SQLCompiler, **kw: object) -> str:
     # Not now(): that stands still within a transaction, and a lease waited for would look younger than it is.
     return "CAST(extract(epoch from clock_timestamp()) AS double precision)"
 
@@ -67,141 +76,145 @@ class Database(Protocol):
         """Read, from one consistent state. Raises `StoreUnavailable`."""
         ...
 
-    async def write(self, work: Work[T], *, within_s: float = TRANSACTION_S) -> T:
+    async def write(self, work: Work[T], *, within_s: float | None = None) -> T:
         """Read and write. Raises `StoreUnavailable`; then it may or may not have been committed."""
         ...
 
     async def aclose(self) -> None: ...
 
 
-class SqliteFile(msgspec.Struct, frozen=True):
-    """A store that is a file on this machine."""
+class Begun(msgspec.Struct, frozen=True):
+    """A transaction that has just begun."""
 
-    path: Path
-
-
-def parse_store_url(url: str) -> SqliteFile:
-    """What a `store:` address names. Raises `BadStoreUrl`."""
-    accepted = "write sqlite:////absolute/path/llmgw.db"
-    try:
-        parsed = make_url(url)
-    except exc.ArgumentError:
-        raise BadStoreUrl(f"{url!r} is not a store address; {accepted}") from None
-    if parsed.get_backend_name() == "postgresql":
-        raise BadStoreUrl(f"store: PostgreSQL is not available in this version; {accepted}")
-    if parsed.drivername != "sqlite":
-        raise BadStoreUrl(f"store: {parsed.drivername!r} is no database llmgw knows; {accepted}")
-    if not parsed.database or parsed.database == ":memory:" or parsed.query or parsed.host:
-        raise BadStoreUrl(f"store: {url!r} names no file; {accepted}")
-    path = Path(parsed.database)
-    if not path.is_absolute():
-        # Else the folder a command is started in would decide which database it works on.
-        raise BadStoreUrl(f"store: {url!r} is not an absolute path; {accepted}")
-    return SqliteFile(path)
+    connection: Connection
+    write: bool
+    within_s: float
 
 
-def open_database(
-    url: str,
-    *,
-    now: Callable[[], float] = time.time,
-    busy_s: float = BUSY_S,
-    read_within_s: float = TRANSACTION_S,
-) -> "EngineDatabase":
-    """The production database at a `store:` address; the file is made (0600) when there is none.
+class Driver(msgspec.Struct, frozen=True):
+    """What is particular to one kind of database."""
 
-    Connects only when used. Raises `BadStoreUrl`, and `StoreUnavailable` when the file cannot be made.
-    """
-    path = parse_store_url(url).path
-    make_private_file(path)
-
-    def engine(size: int) -> AsyncEngine:
-        made = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=str(path)),
-            pool_size=size, max_overflow=0,
-            pool_timeout=POOL_S, connect_args={"timeout": busy_s},
-        )  # fmt: skip
-        prepare_sqlite(made.sync_engine, now)
-        return made
-
-    # One connection writes: writers of this process queue in order instead of racing for SQLite's lock.
-    return EngineDatabase(str(path), readers=engine(READERS), writer=engine(1), read_within_s=read_within_s)
+    name: str  # how messages call the database; without a password
+    readers: AsyncEngine
+    writer: AsyncEngine
+    begin: Callable[[Begun], None]  # called first in every transaction
+    errors: tuple[type[Exception], ...]  # what the driver raises past SQLAlchemy
+    abandon: Callable[[], None]  # drop, without waiting, the connections that did not close in time
 
 
 class EngineDatabase:
     """A `Database` on SQLAlchemy's asyncio engines."""
 
-    def __init__(self, name: str, *, readers: AsyncEngine, writer: AsyncEngine, read_within_s: float) -> None:
-        self._name = name
-        self._readers = readers
-        self._writer = writer.execution_options(**WRITE)
-        self._read_within_s = read_within_s
+    def __init__(self, driver: Driver, bounds: Bounds) -> None:
+        self._driver = driver
+        self._bounds = bounds
+        self._units = Tasks(on_failure=_left_behind)
+
+    @property
+    def name(self) -> str:
+        """How messages call the database; without a password."""
+        return self._driver.name
 
     async def run(self, work: Work[T]) -> T:
         """Read, from one consistent state."""
-        with translated(self._name):
-            async with bounded(self._name, self._read_within_s), self._readers.connect() as connection:
-                return await connection.run_sync(work)
+        return await self._within(self._bounds.read_s, self._read(work))
 
-    async def write(self, work: Work[T], *, within_s: float = TRANSACTION_S) -> T:
+    async def write(self, work: Work[T], *, within_s: float | None = None) -> T:
         """Read and write."""
-        with translated(self._name):
-            async with bounded(self._name, within_s), self._writer.begin() as connection:
-                return await connection.run_sync(work)
+        bound_s = self._bounds.write_s if within_s is None else within_s
+        return await self._within(bound_s, self._write(work, bound_s))
+
+    async def _read(self, work: Work[T]) -> T:
+        def whole(connection: Connection) -> T:
+            self._driver.begin(Begun(connection, False, self._bounds.read_s))
+            return work(connection)
+
+        async with self._driver.readers.connect() as connection:
+            return await connection.run_sync(whole)
+
+    async def _write(self, work: Work[T], within_s: float) -> T:
+        def whole(connection: Connection) -> T:
+            self._driver.begin(Begun(connection, True, within_s))
+            return work(connection)
+
+        async with self._driver.writer.begin() as connection:
+            return await connection.run_sync(whole)
+
+    async def _within(self, bound_s: float, unit: Coroutine[object, object, T]) -> T:
+        """Wait for a unit of work, at most so long; then it is on its own."""
+        with translated(self._driver.name, self._driver.errors):
+            task = self._units.start(unit, name="unit of work")
+            try:
+                await asyncio.wait([task], timeout=bound_s)
+            finally:
+                # Rolling back and closing may hang as well: nobody waits for that.
+                task.cancel()
+            if task.cancelled():
+                raise StoreUnavailable(f"{self._driver.name}: is being closed")
+            if task.done():
+                return task.result()
+        raise StoreUnavailable(f"{self._driver.name}: no answer within {bound_s:g} s")
 
     async def aclose(self) -> None:
-        """Close every connection."""
-        await self._readers.dispose()
-        await self._writer.dispose()
+        """Close every connection, within a bound."""
+        self._units.cancel()
+        async with Tasks(on_failure=_left_behind) as tasks:
+            closing = tasks.start(self._close(), name="closing the database")
+            await asyncio.wait([closing], timeout=CLOSE_S)
+            self._driver.abandon()
+
+    async def _close(self) -> None:
+        await self._units.settled()
+        await self._driver.readers.dispose()
+        await self._driver.writer.dispose()
 
 
-# ---------------------------------------------------------------- what every SQLite connection gets
+def _left_behind(what: str, failure: BaseException) -> None:
+    """Failures are raised to the caller; those after it was released interest nobody else."""
+    _LOG.debug("%s: %s", what, failure)
 
 
-def prepare_sqlite(engine: Engine, now: Callable[[], float]) -> None:
-    """Give every connection of an engine its clock and settings, and begin transactions as said above."""
+# ---------------------------------------------------------------- faults told from bugs
 
-    def connected(connection: DBAPIConnection, record: object) -> None:
-        # The driver's own transactions begin deferred and late; ours are begun by `began`.
-        connection.isolation_level = None
-        connection.create_function("db_now", 0, now)
-        cursor = connection.cursor()
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
-            cursor.execute("PRAGMA foreign_keys = ON")
-        finally:
-            cursor.close()
-
-    def began(connection: Connection) -> None:
-        write = connection.get_execution_options().get("llmgw_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    event.listen(engine, "connect", connected)
-    event.listen(engine, "begin", began)
+# What a query did wrong, by the first two letters of SQL's codes: data, integrity, syntax and names.
+_QUERYS_FAULT = frozenset({"22", "23", "42"})
+_DEPLOYMENTS_FAULT = frozenset({"42501", "42P01"})  # not allowed; a table is not there
 
 
 @contextmanager
-def translated(name: str) -> Iterator[None]:
+def translated(name: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
     """Turn what a driver raises when the database cannot be used into `StoreUnavailable`.
 
     What a query did wrong (a constraint, a bad statement) passes through: that is for its caller, or a bug.
     """
     try:
         yield
-    except (exc.IntegrityError, exc.ProgrammingError, exc.DataError):
-        raise
     except exc.TimeoutError:
         raise StoreUnavailable(f"{name}: every connection is busy") from None
     except exc.DBAPIError as error:
-        raise StoreUnavailable(f"{name}: {error.orig}") from error
-    except sqlite3.DatabaseError as error:  # while connecting
-        raise StoreUnavailable(f"{name}: {error}") from error
+        if is_querys_fault(error):
+            raise
+        raise StoreUnavailable(f"{name}: {words(error.orig)}") from error
+    except errors as error:
+        raise StoreUnavailable(f"{name}: {words(error)}") from error
 
 
-@asynccontextmanager
-async def bounded(name: str, bound_s: float) -> AsyncIterator[None]:
-    """Give up after `bound_s` seconds of the loop's clock with `StoreUnavailable`."""
-    try:
-        async with asyncio.timeout(bound_s):
-            yield
-    except TimeoutError:
-        raise StoreUnavailable(f"{name}: no answer within {bound_s:g} s") from None
+def is_querys_fault(error: exc.DBAPIError) -> bool:
+    """Whether a statement was wrong, rather than the database out of order."""
+    state = getattr(error.orig, "sqlstate", None)
+    if isinstance(state, str):
+        return state[:2] in _QUERYS_FAULT and state not in _DEPLOYMENTS_FAULT
+    if isinstance(error.orig and error.orig.__cause__, ValueError | TypeError):
+        return True  # a value the driver could not encode
+    return isinstance(error, exc.IntegrityError | exc.ProgrammingError | exc.DataError)
+
+
+def words(error: BaseException | None) -> str:
+    """What a driver says, in one line."""
+    cause = getattr(error, "__cause__", None) or error  # the driver's own, without SQLAlchemy's wrapping
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, OSError) and cause.strerror and cause.errno:
+        return cause.strerror
+    said = str(cause).strip().splitlines()
+    return said[0] if said else type(cause).__name__

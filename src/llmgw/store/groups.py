@@ -131,9 +131,10 @@ def _groups(connection: Connection, level: Level, where: ColumnElement[bool]) ->
         select(table.c.id, path, table.c.created_at, disabled(level).label("off"))
         .select_from(line_of(level))
         .where(live(level), where)
-        .order_by(path)
     )
-    return tuple(_group(level, row) for row in connection.execute(query))
+    # Sorted here: how a database orders text depends on where and how it was made.
+    found = (_group(level, row) for row in connection.execute(query))
+    return tuple(sorted(found, key=lambda group: group.path))
 
 
 def _group(level: Level, row: Any) -> Group:

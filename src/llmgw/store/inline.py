@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from llmgw.store.database import TRANSACTION_S, WRITE, Work, prepare_sqlite, translated
+from llmgw.store.database import Work, translated
+from llmgw.store.sqlite import ERRORS, WRITE, prepare_sqlite
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class InlineDatabase:
     async def run(self, work: Work[T]) -> T:
         """Read, from one consistent state; writing here is an error, as it would be under load elsewhere."""
         await self._hooks.before(Kind.READ)
-        with translated("inline database"), self._reader.connect() as connection:
+        with translated("inline database", ERRORS), self._reader.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only = ON")
             try:
                 result = work(connection)
@@ -76,10 +77,10 @@ class InlineDatabase:
         await self._hooks.after(Kind.READ)
         return result
 
-    async def write(self, work: Work[T], *, within_s: float = TRANSACTION_S) -> T:
+    async def write(self, work: Work[T], *, within_s: float | None = None) -> T:
         """Read and write. Takes no time, so that the bound never passes; hooks bring their own."""
         await self._hooks.before(Kind.WRITE)
-        with translated("inline database"), self._writer.begin() as connection:
+        with translated("inline database", ERRORS), self._writer.begin() as connection:
             result = work(connection)
         await self._hooks.after(Kind.WRITE)
         return result

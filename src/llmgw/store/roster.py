@@ -16,7 +16,8 @@ from llmgw.store.tables import NODES
 
 def roster(connection: Connection) -> tuple[RosterRow, ...]:
     """Every node, by id."""
-    rows = connection.execute(select(NODES).order_by(NODES.c.node_id))
+    # Sorted here: how a database orders text depends on where and how it was made.
+    rows = sorted(connection.execute(select(NODES)), key=lambda row: str(row.node_id))
     return tuple(
         RosterRow(
             row.node_id,

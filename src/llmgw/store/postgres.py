@@ -1,0 +1,106 @@
+"""Opens the store that is a PostgreSQL database: its connections, its bounds, its write lock.
+
+Laws: a write holds one advisory lock of the database from its first statement, as on SQLite it holds the
+file's, so that queries mean the same on both; reads see one state and cannot write; the server too is told
+how long a statement, a lock or an idle transaction may take, so that a client that stalls holds nobody up;
+a connection that broke is replaced by the next transaction.
+"""
+
+import weakref
+from typing import Any
+
+import asyncpg
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from llmgw.ports import StoreUnavailable
+from llmgw.store.address import PostgresServer
+from llmgw.store.database import POOL_S, READERS, WRITERS, Begun, Bounds, Driver, EngineDatabase, words
+
+# The same number in every process of every version: it makes writers of one database take turns.
+WRITE_LOCK = int.from_bytes(b"llmgw", "big")
+ERRORS: tuple[type[Exception], ...] = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+# Of a transaction's bound, for connecting: below it, so that what hinders it is heard.
+CONNECT_SHARE = 0.8
+
+# For this transaction only: a pooler between us and the server may give the next one to somebody else.
+_BOUNDS = text(
+    "SELECT set_config('statement_timeout', :statement, true), set_config('lock_timeout', :lock, true),"
+    " set_config('idle_in_transaction_session_timeout', :statement, true)"
+)
+_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+
+
+def open_postgres(server: PostgresServer, bounds: Bounds) -> EngineDatabase:
+    """The database on a server. Connects only when used."""
+    connector = _Connector(server, CONNECT_SHARE * min(bounds.read_s, bounds.write_s))
+
+    def engine(size: int, isolation: str) -> AsyncEngine:
+        return create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=connector.connect,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=POOL_S,
+            pool_pre_ping=True,  # a connection that broke while idle costs nobody a failure
+            isolation_level=isolation,
+        )
+
+    def begin(begun: Begun) -> None:
+        values = {
+            "statement": f"{begun.within_s * 1000:.0f}",
+            "lock": f"{bounds.lock_of(begun.within_s) * 1000:.0f}",
+        }
+        begun.connection.execute(_BOUNDS, values)
+        if begun.write:
+            begun.connection.execute(_LOCK, {"key": WRITE_LOCK})
+
+    driver = Driver(
+        name=server.name,
+        readers=engine(READERS, "REPEATABLE READ").execution_options(postgresql_readonly=True),
+        writer=engine(WRITERS, "READ COMMITTED"),
+        begin=begin,
+        errors=ERRORS,
+        abandon=connector.abandon,
+    )
+    return EngineDatabase(driver, bounds)
+
+
+class _Connector:
+    """Makes connections, and can drop them all at once."""
+
+    def __init__(self, server: PostgresServer, within_s: float) -> None:
+        self._server = server
+        self._within_s = within_s
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()  # asyncpg says nothing of its types
+
+    async def connect(self) -> Any:
+        """A new connection. Raises `StoreUnavailable` with what hinders it."""
+        server = self._server
+        try:
+            made = await asyncpg.connect(
+                host=server.host,
+                port=server.port,
+                user=server.user,
+                password=server.password,
+                database=server.database,
+                ssl=server.tls.setting(),
+                timeout=self._within_s,
+                server_settings={"application_name": "llmgw"},
+            )
+        except ERRORS as error:
+            raise StoreUnavailable(f"{server.name}: cannot connect: {words(error)}") from error
+        self._made.add(made)
+        return made
+
+    def abandon(self) -> None:
+        """Drop what is still open, without a word to the server."""
+        for connection in tuple(self._made):
+            if not connection.is_closed():
+                connection.terminate()
