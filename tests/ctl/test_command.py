@@ -175,14 +175,14 @@ def test_what_the_server_refuses_is_exit_code_1(ctl: Ran) -> None:
         assert err.count("\n") == 1
 
 
-def test_a_wrong_token_is_refused_with_what_is_needed(
+def test_a_wrong_token_is_refused_as_such(
     running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "token").write_text("wrong\n")
     argv = ("status", "--server", running.url, "--token-file", str(tmp_path / "token"))
     code, _, err = outcome(argv, capsys)
     assert code == 1
-    assert "needs the admin token" in err
+    assert "is not this server's admin token" in err
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,8 @@ def test_without_models_it_serves_as_soon_as_a_router_runs() -> None:
 def test_the_same_trouble_with_another_wait_is_no_news() -> None:
     assert same_trouble("a does not run: x (next try in 4s)", "a does not run: x (next try in 9s)")
     assert not same_trouble("a does not run: x", "a does not run: y")
+
+
+def test_real_models_come_before_simulated_ones() -> None:
+    simulated = msgspec.structs.replace(model("a-sim", "ready", ready=1), simulated=True)
+    assert progress(status(simulated, model(state="ready", ready=1)), ()).ready == ("tiny", "a-sim")

@@ -36,6 +36,7 @@ def test_a_terminal_gets_one_changing_line_that_never_mixes_with_others() -> Non
         "starting (1 s)",
         "a note\n",
         "starting",
+        "",
         "ready\n",
     ]
 

@@ -29,7 +29,8 @@ def progress(status: Status | None, replicas: Sequence[ReplicaRow]) -> Progress:
     told = any(
         router.revision is not None and router.revision >= status.revision for router in status.routers
     )
-    ready = tuple(model.name for model in wanted if model.ready)
+    # Real ones first: the first is the one people are shown how to ask.
+    ready = tuple(model.name for model in sorted(wanted, key=lambda one: one.simulated) if model.ready)
     # Until a node has joined, "no node" is how it begins and no trouble.
     joined = bool(status.nodes.get("ready"))
     trouble = tuple(line for model in wanted if (line := _trouble(model))) if joined else ()

@@ -21,7 +21,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print lines that stay."""
-        self._out.write(f"{CLEAR if self._line and self._terminal else ''}{text}\n")
+        self._out.write(f"{CLEAR if self._terminal else ''}{text}\n")  # also over the terminal's own ^C
         if self._terminal and self._line:
             self._draw("")
         self._out.flush()

@@ -111,6 +111,8 @@ class Guard:
         if wants_page and scope["method"] in SAFE_METHODS and not scope["path"].startswith("/api/"):
             return redirect(LOGIN)
         text = "needs the admin token: `Authorization: Bearer TOKEN`"
+        if _headers(scope, b"authorization"):
+            text = "what was given in Authorization is not this server's admin token as `Bearer TOKEN`"
         if self._options.token_path:
             text += f"; it is in {self._options.token_path} on the server's machine"
         return problem(401, "token_needed", text, {"www-authenticate": 'Bearer realm="llmgw admin"'})
