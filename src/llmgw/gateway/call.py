@@ -20,12 +20,8 @@ class Call(msgspec.Struct, frozen=True):
 
     exchange: Exchange
     request_id: str
+    id_header: Header  # `x-request-id`, ours
     argument: str = ""
-
-    @property
-    def id_header(self) -> Header:
-        """Our id of the request."""
-        return (b"x-request-id", self.request_id.encode())
 
     def respond(self, status: int, headers: tuple[Header, ...], body: bytes) -> None:
         """Answer whole."""

@@ -82,16 +82,17 @@ class Gateway:
     async def __call__(self, exchange: Exchange) -> None:
         """Serve one request."""
         head = exchange.head
-        call_id = f"req-{self._draw.getrandbits(96):024x}"
+        request_id = f"req-{self._draw.getrandbits(96):024x}"
+        id_header = (b"x-request-id", request_id.encode())
         path = head.target.partition(b"?")[0]
         route = self._exact.get(path)
         argument = path
         if route is None:
             route, argument = self._by_prefix(path)
         if route is None:
-            Call(exchange, call_id).refuse(NOTHING_HERE)
+            Call(exchange, request_id, id_header).refuse(NOTHING_HERE)
             return
-        call = Call(exchange, call_id, unquote(argument.decode("latin-1"), errors="replace"))
+        call = Call(exchange, request_id, id_header, unquote(argument.decode("latin-1"), errors="replace"))
         if head.method != route.method and not (head.method == "HEAD" and route.method == "GET"):
             _refuse_method(call, route)
             return

@@ -43,7 +43,10 @@ class EventSink:
         scanner = self.scanner
         out = scanner.feed(data)
         if out:
-            self._out(out)
+            if self._begun and not scanner.done:
+                self._write(out)
+            else:
+                self._edge(out)
         if scanner.fault is not None:
             raise SinkStopped
 
@@ -51,10 +54,11 @@ class EventSink:
         """The engine's answer ended; the fault, if it was no good end."""
         out = self.scanner.end()
         if out:
-            self._out(out)
+            self._edge(out)
         return self.scanner.fault
 
-    def _out(self, data: bytes) -> None:
+    def _edge(self, data: bytes) -> None:
+        """The first or the last bytes."""
         if not self._begun:
             self._begun = True
             self._begin()

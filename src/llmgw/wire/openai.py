@@ -97,6 +97,8 @@ def _wrong_value(error: str) -> BadAsk:
 
 
 def _whole(raw: msgspec.Raw) -> int | None:
+    if raw is _NULL:  # not written, which is the usual case
+        return None
     text = bytes(raw)
     return int(text) if text.isdigit() and len(text) < 18 else None
 
