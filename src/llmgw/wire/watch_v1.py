@@ -159,8 +159,11 @@ class Use(msgspec.Struct, frozen=True, tag="use"):
     known_s: float = 0.0  # for how long this router has been counting
 
 
-class UsageRow(msgspec.Struct, frozen=True):
-    """One accepted request, whatever its end (K6). Times in seconds since the epoch, durations in s."""
+class UsageRow(msgspec.Struct, frozen=True, gc=False):
+    """One accepted request, whatever its end (K6). Times in seconds since the epoch, durations in s.
+
+    Untracked by the collector: a router may hold tens of thousands while its control plane is away.
+    """
 
     request_id: str
     at: float
