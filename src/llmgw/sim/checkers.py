@@ -14,6 +14,11 @@ from llmgw.wire.watch_v1 import EndpointEntry
 
 # What two processes on one machine need to see the same thing, besides a promise's own bound.
 _MOMENT_S = 0.25
+# How long an agent that is well takes at most to be heard by a server that leads: its longest pause, and
+# a dial that gets no answer.
+_DIALS_AGAIN_S = defaults.RECONNECT_CAP_S + 15.0
+# Half the window must cover one pause, for nodes are given up for late when none came for that long (R10).
+ENOUGH_SETTLING_S = 2 * (defaults.RECONNECT_CAP_S + 10.0)
 
 
 class Checker:
@@ -187,6 +192,43 @@ class WithdrawnFirst(Checker):
                 )
 
 
+class NoNeedlessStart(Checker):
+    """Nothing is started for a model of which enough serves, also by a server that just began (R9, R10).
+
+    Promised only to nodes that had the time to dial again, and by servers that settle longer than that.
+    """
+
+    name = "no_needless_start"
+
+    def spawned(self, engine: EngineFact) -> Iterator[Violation]:
+        """Count what serves of its model on nodes that have been well for long."""
+        facts, now = self.facts, self.facts.now()
+        spec = facts.specs.get(engine.key)
+        if spec is None or facts.settling_s < ENOUGH_SETTLING_S or not self._long_fine(engine.node):
+            return
+        enough = facts.steadily_wanted(spec.model, now - _DIALS_AGAIN_S)
+        if enough is None:
+            return
+        self.checked += 1
+        serving = [other for other in facts.engines.values() if self._serves(other, spec.model)]
+        if len(serving) >= enough:
+            yield self.broken(
+                f"{engine.text()} is started while {enough} of {spec.model} are wanted and there is"
+                f" {_both(*serving)}",
+                *_who(engine, *serving),
+            )
+
+    def _serves(self, engine: EngineFact, model: str) -> bool:
+        spec = self.facts.specs.get(engine.key)
+        known = spec is not None and spec.model == model and self._long_fine(engine.node)
+        well = engine.answers() and engine.signalled_at is None
+        return known and well and self.facts.routed(engine.key.replica)
+
+    def _long_fine(self, node: str) -> bool:
+        since = self.facts.fine_since.get(node)
+        return since is not None and self.facts.now() - since >= _DIALS_AGAIN_S
+
+
 class NoOlderTerm(Checker):
     """No node obeys a term older than one it has seen (H2)."""
 
@@ -199,7 +241,15 @@ class NoOlderTerm(Checker):
             yield self.broken(f"{engine.text()} was started by an older term's command", *_who(engine))
 
 
-ALL: tuple[type[Checker], ...] = (NothingTwice, BooksHold, OneEngine, ReadyFirst, WithdrawnFirst, NoOlderTerm)
+ALL: tuple[type[Checker], ...] = (
+    NothingTwice,
+    BooksHold,
+    OneEngine,
+    ReadyFirst,
+    WithdrawnFirst,
+    NoOlderTerm,
+    NoNeedlessStart,
+)
 
 
 def all_checkers(facts: Facts) -> tuple[Checker, ...]:

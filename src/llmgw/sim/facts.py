@@ -4,7 +4,7 @@ Laws: nothing in here is asked of the control plane or an agent; it is seen at t
 and in the simulated routers, so that a part that lies or forgets is caught.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -30,6 +30,7 @@ class EngineFact:
         self.port: int | None = None
         self.answered_at: float | None = None  # when it first answered a health probe with 200
         self.signalled_at: float | None = None
+        self.answers: Callable[[], bool] = lambda: self.answered_at is not None  # it would, if asked now
 
     @property
     def shard(self) -> ShardName:
@@ -72,11 +73,29 @@ class Facts:
         self.told_to_stop: set[ShardKey] = set()
         self.books: Callable[[], Books | None] = _no_books
         self.welcomed: dict[str, int] = {}  # by node: the term of the server that last accepted its report
+        self.fine_since: dict[str, float] = {}  # by node: powered, its agent up, its link whole, since then
+        self.wanted: list[tuple[float, Mapping[str, int]]] = []  # models by count, from each moment on
+        self.settling_s = 0.0
         self.stale: set[ShardKey] = set()  # told to start only under a term older than the node had seen
 
     def engines_of(self, replica: str) -> list[EngineFact]:
         """Live engines of a replica."""
         return [engine for engine in self.engines.values() if engine.key.replica == replica]
+
+    def steadily_wanted(self, model: str, since: float) -> int | None:
+        """How many of a model have been wanted since then; `None` when that changed meanwhile."""
+        ends = [*(at for at, _ in self.wanted[1:]), float("inf")]
+        counts = {
+            wanted.get(model, 0) for (_, wanted), end in zip(self.wanted, ends, strict=True) if end > since
+        }
+        return counts.pop() if len(counts) == 1 else None
+
+    def routed(self, replica: str) -> bool:
+        """Whether a router sends to it and was not told to drop it."""
+        return any(
+            replica in router.endpoints and replica not in router.withdrawn_at
+            for router in self.routers.values()
+        )
 
     def told_term(self, node: str, term: int) -> bool:
         """A node was told a term; whether it is older than one it had seen."""

@@ -125,9 +125,7 @@ class Injector:
 
     async def _change(self, change: Callable[[], str]) -> bool:
         self._world.note("wish", change())
-        server = self._world.server
-        if server is not None:
-            await server.plane.change_catalog(self._world.wishes.catalog())
+        await self._world.wish()
         return True
 
     async def _mark(self) -> bool:

@@ -126,7 +126,7 @@ def draw_options(seed: int, nodes: int | None = None) -> Options:
             split_chance=draw.choice((0.0, 0.1, 0.5)),
         ),
         faults=faults,
-        settling_s=draw.choice((2.0, 10.0, 30.0)),
+        settling_s=draw.choice((2.0, 10.0, 80.0)),
         lost_after_s=draw.choice((25.0, 40.0, 120.0)),
         drain_grace_s=draw.choice((2.0, 10.0, 30.0)),
         startup_timeout_s=draw.choice((20.0, 60.0)),

@@ -27,9 +27,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
 async def _change_wishes(world: World, **counts: int) -> None:
     world.wishes.want(**counts)
-    server = world.server
-    assert server is not None, "the server is not touched before"
-    await server.plane.change_catalog(world.wishes.catalog())
+    await world.wish()
 
 
 async def card_of_an_engine_that_hangs(world: World) -> float | None:

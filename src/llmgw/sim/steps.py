@@ -29,9 +29,7 @@ async def heal(world: World) -> None:
         power_on(world, node)
     for node in world.nodes:
         await until(world, partial(set_mark, world, node.machine.name, Mark.READY), 120.0)
-    server = world.server
-    if server is not None:
-        await server.plane.change_catalog(world.wishes.catalog())
+    await world.wish()
 
 
 async def until(world: World, attempt: Callable[[], Awaitable[bool]], bound_s: float) -> None:

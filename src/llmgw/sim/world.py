@@ -90,6 +90,7 @@ class World:
         self.violation: Violation | None = None
         self._broken: asyncio.Future[None] = self.loop.create_future()
         self.wishes = Wishes(self.chance("wishes"), options.startup_timeout_s)
+        self.facts.settling_s = options.settling_s
         self._fates = self.chance("fates")
         self._routers = self.chance("routers")
         self.weather = Weather(options, self.chance("store"), self.strike)
@@ -125,8 +126,15 @@ class World:
 
     # ------------------------------------------------------------ starting roles
 
+    async def wish(self) -> None:
+        """What is wanted has changed: it is written down, and the server that runs is told."""
+        self.facts.wanted.append((self.loop.time(), self.wishes.wanted()))
+        if self.server is not None:
+            await self.server.plane.change_catalog(self.wishes.catalog())
+
     def start(self) -> None:
         """Start the server and every agent, each kept running."""
+        self.facts.wanted.append((self.loop.time(), self.wishes.wanted()))
         rest = self.chance("rest")
         ports = ServerPorts(
             self.server_machine, self.database, self.weather, self.server_clock, self.chance("server"),
@@ -261,14 +269,25 @@ class World:
 
     def look(self) -> None:
         """Have every checker look at everything."""
+        for node in self.nodes:
+            if node.machine.on and node.keeper.process is not None and not self._is_cut(node.machine.address):
+                self.facts.fine_since.setdefault(node.machine.name, self.loop.time())
+            else:
+                self.facts.fine_since.pop(node.machine.name, None)
         for checker in self.checkers:
             self._take(checker.look())
+
+    def _is_cut(self, address: str) -> bool:
+        network = self.network
+        return network.is_cut(address, SERVER_ADDRESS) or network.is_cut(SERVER_ADDRESS, address)
 
     # ------------------------------------------------------------ machine.Watcher
 
     def started(self, process: SimProcess) -> None:
         """A process runs."""
         node = process.machine.name
+        if process.title == "agent":
+            self.facts.fine_since.pop(node, None)
         shard = process.spec.env.get(MARK_SHARD, "")
         self.note("started", f"{process.title} pid {process.pid} on {node} {shard}", node, _replica(shard))
         if isinstance(process.program, EngineProgram):
@@ -284,6 +303,7 @@ class World:
             engine.claim, engine.port = spec.claim, spec.port
         self.facts.engines[process.name] = engine
         program.on_answer = lambda: self._engine_answered(engine)
+        engine.answers = lambda: engine.answered_at is not None and not program.deaf
         self.note("fate", f"{engine.text()}: {program.fate.text()}", replica, engine.node)
         for checker in self.checkers:
             self._take(checker.spawned(engine))
