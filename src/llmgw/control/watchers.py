@@ -109,7 +109,7 @@ class RouterHub:
     def _replace(self, router: str, link: _Link) -> None:
         old = self._links.get(router)
         if old is not None:  # its half-open stream; the process is the same
-            old.outbox.close()
+            self._drop(old, "replaced by a newer stream of the same router")
         self._links[router] = link
         if self._current is not None:
             self._send(link, _snapshot(self._current))
@@ -151,7 +151,12 @@ class RouterHub:
         except MailboxClosed:
             return
         _LOG.warning("router %s does not read its updates; its stream is closed", link.hello.router_id)
+        self._drop(link, "updates are not being read")
+
+    def _drop(self, link: _Link, reason: str) -> None:
+        """End a stream also when its writer waits for an end that does not read."""
         link.outbox.close()
+        self._tasks.start(link.stream.close(reason), name=f"close router {link.hello.router_id}")
 
     # ------------------------------------------------------------ used by the owner and the children
 
