@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import uvicorn
@@ -14,8 +14,9 @@ from tests.web.stub import BUSY, StubAdmin, options
 class Running:
     """The listener's address and what answers behind it."""
 
-    def __init__(self, port: int, admin: StubAdmin) -> None:
+    def __init__(self, port: int, admin: StubAdmin, stop: Callable[[], None]) -> None:
         self.port = port
+        self.stop = stop
         self.url = f"http://127.0.0.1:{port}"
         self.admin = admin
 
@@ -30,7 +31,11 @@ def running() -> Iterator[Running]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
-    yield Running(port, admin)
-    server.should_exit = True
-    thread.join(10)
-    listening.close()
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
+
+    yield Running(port, admin, stop)
+    stop()
