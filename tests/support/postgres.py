@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -148,8 +148,25 @@ class PostgresCluster:
 
     def destroy(self) -> None:
         """End it and remove all of it."""
-        self.stop()
+        if self._process is not None:
+            self.kill()
         shutil.rmtree(self.folder)
+
+    def configure(self, settings: Mapping[str, str], *, access: str | None = None) -> None:
+        """Change settings, and who may connect (lines of pg_hba.conf), without a restart."""
+        if access is not None:
+            (self.data / "pg_hba.conf").write_text(access)
+        self.sql(*(f"ALTER SYSTEM SET {name} = '{value}'" for name, value in settings.items()))
+        self.sql("SELECT pg_reload_conf()")
+
+    def own(self, file: Path) -> Path:
+        """A private copy of a file that the server can read."""
+        copy = self.folder / file.name
+        shutil.copyfile(file, copy)
+        copy.chmod(0o600)
+        if self._user is not None:
+            os.chown(copy, self._user.pw_uid, self._user.pw_gid)
+        return copy
 
     # ------------------------------------------------------------ using it
 

@@ -9,6 +9,7 @@ clock is `db_now()`, on every connection (H1).
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -194,7 +195,8 @@ def translated(name: str, errors: tuple[type[Exception], ...]) -> Iterator[None]
     except exc.DBAPIError as error:
         if is_querys_fault(error):
             raise
-        raise StoreUnavailable(f"{name}: {words(error.orig)}") from error
+        # What the driver said, without SQLAlchemy's wrapping.
+        raise StoreUnavailable(f"{name}: {words(_cause(error) or error.orig or error)}") from error
     except errors as error:
         raise StoreUnavailable(f"{name}: {words(error)}") from error
 
@@ -204,17 +206,20 @@ def is_querys_fault(error: exc.DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     if isinstance(state, str):
         return state[:2] in _QUERYS_FAULT and state not in _DEPLOYMENTS_FAULT
-    if isinstance(error.orig and error.orig.__cause__, ValueError | TypeError):
+    if isinstance(_cause(error), ValueError | TypeError):
         return True  # a value the driver could not encode
     return isinstance(error, exc.IntegrityError | exc.ProgrammingError | exc.DataError)
 
 
-def words(error: BaseException | None) -> str:
+def _cause(error: exc.DBAPIError) -> BaseException | None:
+    return None if error.orig is None else error.orig.__cause__
+
+
+def words(error: BaseException) -> str:
     """What a driver says, in one line."""
-    cause = getattr(error, "__cause__", None) or error  # the driver's own, without SQLAlchemy's wrapping
-    if isinstance(cause, TimeoutError):
+    if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(cause, OSError) and cause.strerror and cause.errno:
-        return cause.strerror
-    said = str(cause).strip().splitlines()
-    return said[0] if said else type(cause).__name__
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # asyncio's own names calls of its own
+    said = (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).splitlines()
+    return said[0] if said else type(error).__name__
