@@ -211,10 +211,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
         return self.run_until_complete(bounded())
 
+    def release_the_dead(self) -> None:
+        """The simulation is over: killed processes run again, so that their tasks can be cancelled."""
+        self.network.dead.clear()
+        self.network.closed = True
+        for callback, args in self._of_the_dead:
+            self.call_soon(callback, *args)
+        self._of_the_dead.clear()
+
     def finish(self) -> int:
         """Cancel what still runs, killed processes included, and close; how many tasks there were."""
-        self.network.dead.clear()  # so that what was killed can be taken down too
-        self.network.closed = True
+        self.release_the_dead()
         tasks = asyncio.all_tasks(self)
         for _ in range(_FINISH_ATTEMPTS):
             left = asyncio.all_tasks(self)
@@ -222,9 +229,6 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.cancel()
             if not left:
                 break
-            for callback, args in self._of_the_dead:
-                self.call_soon(callback, *args)
-            self._of_the_dead.clear()
             self.run_until_complete(asyncio.wait(left, timeout=_FINISH_PATIENCE_S))
         self.close()
         return len(tasks)

@@ -145,14 +145,15 @@ class SimMachine:
 
     # ------------------------------------------------------------ used by the world and by handles
 
-    def start(self, spec: SpawnSpec, program: Program) -> SimProcess:
-        """Start a process that runs `program`, in a context of its own."""
+    def start(self, spec: SpawnSpec, program: Program, group: int | None = None) -> SimProcess:
+        """Start a process that runs `program`, in a context and, unless one is given, a group of its own."""
         assert self.on, f"{self.name} is off"
         loop = self._loop()
         pid, self._next_pid = self._next_pid, self._next_pid + 1
         process = SimProcess(
             self, ProcessId(self.boot_id(), pid, int(loop.time() * TICKS_PER_S)), spec, program
         )
+        process.group = pid if group is None else group
         self._running[pid] = process
         self.network.pids[process.name] = pid
         self._watcher.started(process)
@@ -189,6 +190,11 @@ class SimMachine:
         self._watcher.signalled(process, signum)
         if signum == signal.SIGKILL or not process.program.catches(signum):
             self._end(process, End(-signum))
+
+    def holder(self, pid: int) -> ProcessId | None:
+        """Which process has this number now."""
+        process = self._running.get(pid)
+        return None if process is None else process.identity
 
     def processes(self) -> list[SimProcess]:
         """Live processes, oldest first."""
@@ -231,9 +237,10 @@ class SimHandle:
         return None if self._adopted else status
 
     def signal_group(self, signum: int) -> None:
-        """Signal its process group."""
-        if self._process.alive:
-            self._process.machine.signal_group(self._process.group, signum)
+        """Signal its process group, which may outlive its leader; never another process's."""
+        machine, identity = self._process.machine, self._process.identity
+        if machine.boot_id() == identity.boot_id and machine.holder(identity.pid) in (None, identity):
+            machine.signal_group(self._process.group, signum)
 
 
 class SimFiles:

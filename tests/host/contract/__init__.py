@@ -1,0 +1,1 @@
+"""What every implementation of the ports of a node promises."""
