@@ -7,7 +7,17 @@ from typing import TypeVar
 from llmgw.aio.mailbox import Mailbox
 from llmgw.net.streams import WebSocketListener
 from llmgw.ports import Listening, MessageStream, StreamClosed
-from llmgw.wire.agent_v1 import Down, Register, ShardReport, ShardStatus, Up, Welcome, decode_up, encode
+from llmgw.wire.agent_v1 import (
+    Down,
+    Heartbeat,
+    Register,
+    ShardReport,
+    ShardStatus,
+    Up,
+    Welcome,
+    decode_up,
+    encode,
+)
 from llmgw.wire.envelope import Unknown
 
 M = TypeVar("M")
@@ -74,6 +84,12 @@ class FakeServer:
 
     async def registered(self) -> Register:
         return await self.hear(Register)
+
+    async def connected(self) -> Register:
+        """Wait until an agent has taken our welcome."""
+        registration = await self.registered()
+        await self.hear(Heartbeat)
+        return registration
 
     async def phase(self, phase: str) -> ShardReport:
         """Wait until a shard is said to be in a phase."""

@@ -169,6 +169,18 @@ async def test_what_is_wrong_on_the_node_comes_back_as_a_clear_failure(
         assert failed.reason is not None and words in failed.reason
 
 
+async def test_an_engine_removed_since_the_node_was_looked_at_is_said_to_be_missing(
+    server: FakeServer, node: Node, model: str, tmp_path: Path
+) -> None:
+    async with node.agent():
+        await server.registered()
+        (tmp_path / "llama-server").unlink()
+        await server.say(start(behaving(model)))
+        failed = await server.phase("failed")
+        assert failed.failure == "engine_not_installed"
+        assert failed.reason is not None and str(tmp_path / "llama-server") in failed.reason
+
+
 async def test_an_engine_sees_only_its_own_cards_and_the_profile_does_not_overrule_that(
     server: FakeServer, node: Node, model: str
 ) -> None:

@@ -7,7 +7,6 @@ a message that is not understood is counted and ignored (A11); a server of anoth
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import NoReturn, assert_never
 
 import msgspec
@@ -128,7 +127,7 @@ class Connection:
             # is said after.
             self._uplink.open(self._registration())
             async with Tasks() as tasks:
-                tasks.start(_until_closed(self._uplink.pump(stream)), name="uplink")
+                tasks.start(self._pump(stream), name="uplink")
                 answer = await self._welcome(stream)
                 if isinstance(answer, Attempt):
                     return answer
@@ -140,6 +139,12 @@ class Connection:
                 await self._listen(stream)
         except StreamClosed as closed:
             return Attempt(welcomed, closed.reason)
+
+    async def _pump(self, stream: MessageStream) -> None:
+        try:
+            await self._uplink.pump(stream)
+        except StreamClosed:
+            return  # whoever reads it hears of it
 
     def _registration(self) -> Register:
         return Register(
@@ -237,11 +242,3 @@ class Connection:
             self._unknown[kind] = seen + 1
         if not seen:
             _LOG.warning("a message %s from the server %s; ignored from now on", kind, why)
-
-
-async def _until_closed(work: Awaitable[None]) -> None:
-    """A stream that closes is heard of by whoever reads it."""
-    try:
-        await work
-    except StreamClosed:
-        return

@@ -95,6 +95,7 @@ class Running:
         self.record = record
         self.handle: ProcessHandle | None = None
         self.command: EngineCommand | None = None
+        self.logged = ""  # the last line about it
 
     @property
     def spec(self) -> ShardSpec:
@@ -232,17 +233,20 @@ class Driver:
     def _perform(self, command: Command) -> None:
         match command:
             case Check(id):
-                self._later(self._check(id, self._running[id]), lambda why: Checked(id, _broken(why)))
+                checked = self._running[id]
+                self._later(lambda: self._check(id, checked), lambda why: Checked(id, _broken(why)))
             case WriteRecord(id, ready):
                 self._at_once.append(Recorded(id, self._write(id, ready)))
             case Spawn(id):
                 self._tasks.start(self._spawn(id, self._running[id]), name="shard process")
             case Probe(id, identify):
-                self._later(self._probe(self._running[id].spec, identify), lambda why: Probed(id, why))
+                asked = self._running[id].spec
+                self._later(lambda: self._probe(asked, identify), lambda why: Probed(id, why))
             case Sweep(id):
-                self._later(self._sweep(id), lambda why: Swept(id, (0,)))
+                self._later(lambda: self._sweep(id), lambda why: Swept(id, (0,)))
             case CheckPort(id):
-                self._later(self._look_at_port(self._running[id].spec), lambda why: PortLooked(id, free=True))
+                left = self._running[id].spec
+                self._later(lambda: self._look_at_port(left), lambda why: PortLooked(id, free=True))
             case Terminate(id):
                 self._signal(id, signal.SIGTERM)
             case Report():
@@ -261,11 +265,11 @@ class Driver:
             case _:
                 assert_never(command)
 
-    def _later(self, work: Awaitable[Event], failed: Callable[[str], Event]) -> None:
+    def _later(self, work: Callable[[], Awaitable[Event]], failed: Callable[[str], Event]) -> None:
         """Run a command's work; the event it names reaches the state whatever happens."""
 
         async def performed() -> None:
-            ended = await outcome(work)
+            ended = await outcome(work())
             await self._events.put(failed(_unexpected(ended)) if isinstance(ended, Failed) else ended)
 
         self._tasks.start(performed(), name="shard command")
@@ -401,8 +405,13 @@ class Driver:
         )
 
     def _tell(self, report: ShardReport) -> None:
+        running = self._running.get(shard_id(report.key))
         why = f": {report.reason}" if report.reason else ""
-        _LOG.info("%s rank %d is %s%s", report.key.replica, report.key.rank, report.phase, why)
+        text = f"{report.key.replica} rank {report.key.rank} is {report.phase}{why}"
+        if running is None or running.logged != text:
+            _LOG.info("%s", text)
+        if running is not None:
+            running.logged = text
         self._say(ShardStatus(report))
 
     def _write(self, id: ShardId, ready: bool) -> str:

@@ -13,7 +13,7 @@ from llmgw.agent.settings import AgentPorts, AgentSettings
 from llmgw.core.catalog import SecretRef
 from llmgw.core.inventory import EngineInstall, NodeReport
 from llmgw.core.reason import Explained, Failure
-from llmgw.core.weights import BadSource, LocalSource, Weights, judge, parse_source
+from llmgw.core.weights import BadSource, FileKind, LocalSource, Weights, judge, parse_source
 from llmgw.engines import ADAPTERS
 from llmgw.engines.adapter import Command, EngineAdapter, Launch
 from llmgw.wire.agent_v1 import ShardSpec
@@ -37,7 +37,11 @@ async def prepare(
     install = choose_install(spec, adapter, node)
     if isinstance(install, Explained):
         return install
-    wrong = _check_gpus(spec, node) or await _check_port(spec, adapter, ports)
+    wrong = (
+        _check_gpus(spec, node)
+        or await _check_program(spec, install, ports)
+        or await _check_port(spec, adapter, ports)
+    )
     if wrong is not None:
         return wrong
     path = await _find_weights(spec, adapter, ports)
@@ -80,6 +84,14 @@ def choose_install(spec: ShardSpec, adapter: EngineAdapter, node: NodeReport) ->
         return other
     places = " or ".join((*adapter.locate.binaries, *adapter.locate.modules))
     text = f"{spec.engine} is not installed on this node: looked for {places}"
+    return Explained(Failure.ENGINE_NOT_INSTALLED, text)
+
+
+async def _check_program(spec: ShardSpec, install: EngineInstall, ports: AgentPorts) -> Explained | None:
+    """It was there when the node was looked at, up to a minute ago."""
+    if install.path is None or (await ports.checks.file(install.path)).kind is not FileKind.MISSING:
+        return None
+    text = f"{spec.engine} is not installed on this node any more: there is nothing at {install.path}"
     return Explained(Failure.ENGINE_NOT_INSTALLED, text)
 
 

@@ -4,9 +4,10 @@ Laws: a process that is exactly the recorded one is taken over; what carries our
 record that can be read is killed; what carries another marker, or none, is never touched.
 """
 
+import asyncio
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from llmgw.agent.driver import Driver
 from llmgw.agent.records import (
@@ -24,6 +25,9 @@ from llmgw.engines import ADAPTERS
 from llmgw.engines.adapter import Exit
 from llmgw.ports import ProcessId
 
+LOOKS = 50  # 5 s; what KILL has not ended by then is stuck in the kernel
+LOOK_AGAIN_S = 0.1
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -34,12 +38,24 @@ async def take_over(settings: AgentSettings, ports: AgentPorts, driver: Driver) 
     accounted: set[ProcessId] = set()
     for record in records:
         accounted |= set(await _marked(ports, shard_marker(marker, shard_id(record.spec.key))))
-    for stray in await _marked(ports, marker):
-        if stray not in accounted:
-            _LOG.warning("killing pid %d: it carries our marker, and nothing says what it is", stray.pid)
-            ports.processes.kill(stray, signal.SIGKILL)
+    await _kill_strays(ports, marker, accounted)
     for record in records:
         await _adopt(record, ports, driver)
+
+
+async def _kill_strays(
+    ports: AgentPorts, marker: Mapping[str, str], accounted: Collection[ProcessId]
+) -> None:
+    """Kill what is ours and unaccounted for, and see it dead: it may hold cards that are handed out next."""
+    for _ in range(LOOKS):
+        strays = [found for found in await _marked(ports, marker) if found not in accounted]
+        if not strays:
+            return
+        for stray in strays:
+            _LOG.warning("killing pid %d: it carries our marker, and nothing says what it is", stray.pid)
+            ports.processes.kill(stray, signal.SIGKILL)
+        await asyncio.sleep(LOOK_AGAIN_S)
+    _LOG.error("processes that carry our marker do not die; going on without")
 
 
 async def _marked(ports: AgentPorts, marker: Mapping[str, str]) -> list[ProcessId]:

@@ -6,13 +6,14 @@ text beats the status; the sentence says what happened and what to do, the lines
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from llmgw.core.reason import Explained, Failure
 from llmgw.engines.adapter import Exit
 
-_SIGNALS = {
+_SIGNALS: Final = {
     4: "an illegal instruction (SIGILL): this build needs CPU features the machine lacks (AVX2, for one)",
     6: "an abort (SIGABRT)",
     7: "a bus error (SIGBUS): its model file may have been cut or replaced while mapped",

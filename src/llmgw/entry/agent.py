@@ -19,7 +19,7 @@ from llmgw import __version__
 from llmgw.agent.agent import Agent
 from llmgw.agent.connection import CLUSTER_FILE
 from llmgw.agent.records import agent_marker
-from llmgw.agent.settings import AgentPorts, AgentSettings
+from llmgw.agent.settings import AgentPorts, AgentSettings, AgentTimings
 from llmgw.aio.tasks import Tasks
 from llmgw.core import defaults
 from llmgw.entry.config_agent import AgentConfig, load_agent_config
@@ -37,6 +37,8 @@ from llmgw.host.statefiles import StateFolder, StateFolderBusy
 from llmgw.net.http1.pool import UpstreamPool
 from llmgw.net.streams import StreamDialer
 
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+LOOPBACK_RETRY_S = 0.1  # both were just started together, as a rule
 OUR_VARIABLES = "LLMGW_"  # not for engines: tokens, lifelines, markers of whoever started the agent
 
 
@@ -126,6 +128,7 @@ async def serve(options: AgentOptions, environ: Mapping[str, str], stop: Stop) -
             version=__version__,
             engine_env={k: v for k, v in environ.items() if not k.startswith(OUR_VARIABLES)},
             stop_engines=options.stop_engines,
+            timings=timings_for(config.servers),
         )
         await _run(build_agent(settings, ports), stop)
     except OSError as error:
@@ -147,6 +150,14 @@ async def _run(agent: Agent, stop: Stop) -> None:
         await asyncio.wait((closing, hurried), return_when=asyncio.FIRST_COMPLETED)
         if running.done() and not running.cancelled():
             running.result()
+
+
+def timings_for(servers: tuple[str, ...]) -> AgentTimings:
+    """The usual timings; a server on this machine is dialled again sooner, which burdens nobody else."""
+    hosts = (server.rpartition(":")[0].strip("[]") for server in servers)
+    if all(host in LOOPBACK for host in hosts):
+        return AgentTimings(reconnect_first=LOOPBACK_RETRY_S)
+    return AgentTimings()
 
 
 def description(config: AgentConfig | None, environ: Mapping[str, str]) -> HostDescription:
