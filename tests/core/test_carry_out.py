@@ -86,6 +86,18 @@ def test_what_is_removed_is_forgotten_by_agents_that_are_there() -> None:
     ]
 
 
+def test_what_failed_stays_to_be_looked_at_until_the_model_is_tried_again() -> None:
+    broken, unwanted = on(replica(P.FAILED), Course.FAIL), on(replica(P.GONE, id="m-2"), Course.STOP)
+    kept = books(broken, unwanted)
+    do(kept, Remove(unwanted.id))
+    assert kept.failed == {}
+    do(kept, Remove(broken.id))
+    assert kept.failed == {"m": broken}
+    (place,) = reconcile(kept.state(NOW), NOW, random.Random(5)).decisions
+    do(kept, place)
+    assert kept.failed == {}
+
+
 def test_a_placed_replica_is_started_with_a_key_of_its_own_where_its_node_said_it_is() -> None:
     kept = books()
     (decision,) = reconcile(kept.state(NOW), NOW, random.Random(5)).decisions

@@ -69,6 +69,19 @@ def test_a_crashed_engine_is_stopped_released_and_replaced_after_a_backoff() -> 
     assert only(world).id != first.id
 
 
+def test_a_model_that_was_changed_after_it_failed_is_tried_at_once() -> None:
+    world = running()
+    world.crash(only(world))
+    world.pass_time(2)
+    assert world.state.retries and world.state.failed
+    world.tell(h.CatalogChanged(one_model()))
+    assert world.state.retries and world.state.failed, "the same profile would fail the same way"
+    world.tell(h.CatalogChanged(one_model(startup_timeout="20m")))
+    world.pass_time(1)
+    assert not world.state.retries and not world.state.failed
+    assert world.phases() == ["ready"]
+
+
 def test_claims_are_held_until_the_agent_says_that_the_process_is_gone() -> None:
     world = World(one_model(min_memory_gb=50))
     world.lead()

@@ -8,6 +8,7 @@ from llmgw.core.fleet_state import (
     RouterState,
     acknowledged,
     endpoints,
+    failures,
     held_by_node,
     idle_s,
     in_flight,
@@ -51,6 +52,13 @@ def test_how_many_are_wanted_follows_the_scaling() -> None:
     assert wanted(model(scaling={"min": 0, "max": 2}), 0) == 0
     assert wanted(model(scaling={"min": 0, "max": 2}), 5) == 2
     assert wanted(model(), 1) == 0
+
+
+def test_a_failure_is_shown_only_while_its_model_is_short() -> None:
+    broken = on(replica(P.FAILED), Course.FAIL)
+    assert failures(state(failed={"m": broken})) == [broken]
+    assert failures(state(ready(id="m-2"), failed={"m": broken})) == []
+    assert failures(state(catalog=catalog(definition("m", {"engine": "sim"})), failed={"m": broken})) == []
 
 
 def test_an_acknowledgement_needs_every_connected_router() -> None:

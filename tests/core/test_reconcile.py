@@ -47,6 +47,7 @@ def state(*replicas: Replica, heard: Mapping[str, float] | None = None, **fields
         links={name: AgentLink(index, name) for index, name in enumerate(nodes)},
         replicas={one.id: one for one in replicas},
         retries={},
+        failed={},
         refusals={},
         routers={"r": RouterState(applied=10, use={}, use_revision=10)},
         revision=10,
@@ -156,6 +157,16 @@ def test_a_model_in_backoff_is_not_placed_until_it_has_passed() -> None:
 
 def test_a_replica_that_fails_now_is_not_replaced_in_the_same_pass() -> None:
     assert [type(one) for one in decisions(state(replica(P.FAILED)))] == [Fail]
+
+
+def test_a_model_waits_for_the_last_process_of_what_failed_but_not_for_one_that_hangs_or_is_lost() -> None:
+    dying = on(replica(P.READY, nodes=("n1",)), Course.FAIL)  # told to stop at 0
+    assert decisions(state(dying), now=59.0) == []
+    assert isinstance(decisions(state(dying), now=60.0)[0], Place)
+    silent = state(dying, heard={"n1": -120.0})
+    assert isinstance(decisions(silent, now=10.0)[0], Place)
+    over = on(replica(P.FAILED, nodes=("n1",)), Course.FAIL)
+    assert [type(one) for one in decisions(state(over), now=10.0)] == [Remove, Place]
 
 
 def test_what_fits_nowhere_is_said_with_both_numbers_and_touches_nothing_that_runs() -> None:

@@ -31,6 +31,13 @@ def test_the_smallest_file_names_a_server(tmp_path: Path) -> None:
     assert (config.labels, config.model_dirs, config.engines) == ({}, (), {})
 
 
+def test_an_engine_given_as_a_link_is_run_as_that_link(tmp_path: Path) -> None:
+    """A virtual environment's interpreter is a link to one that does not have its packages."""
+    (tmp_path / "python").symlink_to("/usr/bin/env")
+    config = load(tmp_path, "server: 127.0.0.1:8443\nengines: {llama.cpp-venv: ./x/../python}")
+    assert config.engines == {"llama.cpp-venv": str(tmp_path / "python")}
+
+
 def test_what_is_written_is_used(tmp_path: Path) -> None:
     config = load(
         tmp_path,

@@ -79,7 +79,7 @@ class Admin:
         return rows.node_rows(*self._state())
 
     def replicas(self) -> tuple[wire.ReplicaRow, ...]:
-        """Every replica whose claims are not released."""
+        """Every replica whose claims are not released, and the last failure of each model that is short."""
         return rows.replica_rows(*self._state())
 
     def models(self) -> tuple[wire.ModelRow, ...]:
@@ -153,7 +153,9 @@ class Admin:
     async def logs(self, replica: str, rank: int, lines: int, follow: bool) -> LogFollower:
         """An engine's log from its node. Raises `AdminRefused`."""
         state, now = self._state()
-        known = state.replicas.get(replica)
+        known = state.replicas.get(replica) or next(
+            (one for one in state.failed.values() if one.id == replica), None
+        )
         shard = None if known is None else known.shard(rank)
         if shard is None:
             running = ", ".join(sorted(state.replicas)[:10]) or "none"

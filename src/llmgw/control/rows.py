@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llmgw.core.catalog import Model
 from llmgw.core.claims import Claim, cards_on
-from llmgw.core.fleet_state import FleetState, held_by_node, idle_s, in_flight, presences, wanted
+from llmgw.core.fleet_state import (
+    FleetState,
+    failures,
+    held_by_node,
+    idle_s,
+    in_flight,
+    presences,
+    wanted,
+)
 from llmgw.core.inventory import Mark, Node, Presence
 from llmgw.core.placement import ProfileExplanation
 from llmgw.core.replica import Course, Replica, ReplicaPhase, Shard, phase_of
@@ -19,15 +27,16 @@ from llmgw.wire import admin_v1 as wire
 
 
 def replica_rows(state: FleetState, now: float) -> tuple[wire.ReplicaRow, ...]:
-    """Every replica, by model and id."""
-    ordered = sorted(state.replicas.values(), key=lambda one: (one.model, one.id))
+    """Every replica, by model and id; with the last failed one of each model until it is tried again."""
+    every = [*state.replicas.values(), *failures(state)]
+    ordered = sorted(every, key=lambda one: (one.model, one.id))
     return tuple(_replica_row(state, replica, now) for replica in ordered)
 
 
 def _replica_row(state: FleetState, replica: Replica, now: float) -> wire.ReplicaRow:
     leader = replica.leader
     url = None
-    if leader is not None and leader.address is not None and leader.port is not None:
+    if leader is not None and leader.address is not None and leader.port is not None and not leader.ended:
         url = f"http://{leader.address}:{leader.port}"
     return wire.ReplicaRow(
         id=replica.id,
@@ -63,7 +72,7 @@ def _shard_row(shard: Shard) -> wire.ShardRow:
     return wire.ShardRow(
         rank=shard.rank,
         node=shard.node,
-        pid=shard.pid,
+        pid=None if shard.ended else shard.pid,
         phase=shard.phase.value,
         progress=progress,
         error=None if shard.failure is None else shard.failure.text,

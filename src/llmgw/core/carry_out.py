@@ -98,6 +98,8 @@ def _end(books: Books, replica: Replica) -> Effects:
 
 def _remove(books: Books, decision: Remove) -> Effects:
     replica = books.replicas.pop(decision.replica)
+    if replica.course is Course.FAIL and replica.model in books.catalog.models:
+        books.failed[replica.model] = replica  # it holds nothing, and is looked at while the model pauses
     effects = Effects()
     for shard in replica.shards:
         link = books.links.get(shard.node)
@@ -110,6 +112,7 @@ def _place(books: Books, decision: Place, now: float, draw: random.Random) -> Ef
     replica = new_replica(decision, books.nodes, now, draw)
     books.replicas[replica.id] = replica
     books.refusals.pop(replica.model, None)
+    books.failed.pop(replica.model, None)
     where = ", ".join(shard.node for shard in replica.shards)
     text = f"on {where} with profile {replica.profile}: {decision.placement.why}"
     effects: Effects = [_record("placed", text, replica)]

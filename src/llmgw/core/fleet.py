@@ -140,8 +140,14 @@ class Fleet:
         return [h.Record("not_leading", self._why_not_leading), *closed]
 
     def _catalog_changed(self, event: h.CatalogChanged) -> Effects:
-        self._books.catalog = event.catalog
-        self._books.refusals.clear()  # said of the catalog before
+        books, before = self._books, self._books.catalog
+        books.catalog = event.catalog
+        books.refusals.clear()  # said of the catalog before
+        for name in books.retries.keys() | books.failed.keys():
+            old, new = before.models.get(name), event.catalog.models.get(name)
+            if old is None or new is None or old.profiles != new.profiles:
+                books.retries.pop(name, None)  # what failed is not what is wanted now
+                books.failed.pop(name, None)
         return [h.Record("catalog_changed", f"{len(event.catalog.models)} models")]
 
     def _mark_set(self, event: h.MarkSet, now: float) -> Effects:

@@ -33,6 +33,7 @@ class Books:
         self.node_of: dict[h.Session, str] = {}
         self.replicas: dict[str, Replica] = {}
         self.retries: dict[str, Retry] = {}
+        self.failed: dict[str, Replica] = {}
         self.refusals: dict[str, Refusal] = {}
         self.routers: dict[str, RouterState] = {}
         self.revision = 0
@@ -56,6 +57,7 @@ class Books:
             links=dict(self.links),
             replicas=dict(self.replicas),
             retries=dict(self.retries),
+            failed=dict(self.failed),
             refusals=dict(self.refusals),
             routers=dict(self.routers),
             revision=self.revision,

@@ -4,6 +4,7 @@ Laws: immutable; built by the fleet's owner, read by everybody (admin pages, pla
 what can be computed from these is computed when asked and kept nowhere.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -74,6 +75,7 @@ class FleetState(msgspec.Struct, frozen=True):
     links: Mapping[str, AgentLink]  # by node id, those connected
     replicas: Mapping[str, Replica]
     retries: Mapping[str, Retry]  # by model
+    failed: Mapping[str, Replica]  # by model: the last that failed, until the model is tried again
     refusals: Mapping[str, Refusal]  # by model
     routers: Mapping[str, RouterState]
     revision: int
@@ -97,6 +99,16 @@ def wanted(model: Model, existing: int) -> int:
             return min(existing, model.max_replicas)
         case Mode.OFF:
             return 0
+
+
+def failures(state: FleetState) -> list[Replica]:
+    """The last failed replica of each model that has fewer than wanted; it holds nothing any more."""
+    kept = Counter(one.model for one in state.replicas.values() if one.course is Course.KEEP)
+    return [
+        replica
+        for name, replica in state.failed.items()
+        if kept[name] < wanted(state.catalog.models[name], kept[name])
+    ]
 
 
 def held_by_node(replicas: Mapping[str, Replica]) -> dict[str, list[Held]]:

@@ -26,6 +26,8 @@ from llmgw.core.reason import Explained, Failure
 from llmgw.core.replica import Course, Replica, ReplicaPhase, breakage, phase_of, startup_overdue
 from llmgw.core.units import format_duration
 
+DYING_WITHIN_S = 60.0  # beyond the grace, KILL and the port: what lives on hangs in the kernel
+
 # ---------------------------------------------------------------- decisions
 
 
@@ -106,6 +108,7 @@ def reconcile(state: FleetState, now: float, draw: random.Random) -> Plan:
     decisions += _surplus(state, kept, now)
     # A model that fails in this pass gets its backoff by that decision, which `state` does not hold yet.
     failing = {state.replicas[one.replica].model for one in decisions if isinstance(one, Fail)}
+    failing |= {replica.model for replica in replicas if _still_dying(replica, lost, now)}
     decisions += _missing(state, kept, failing, now, draw)
     return Plan(tuple(decisions), frozen)
 
@@ -194,6 +197,14 @@ def _why_unwanted(state: FleetState, replica: Replica) -> str | None:
     if all(profile.name != replica.profile for profile in model.profiles):
         return f"{replica.model} has no profile {replica.profile} any more"
     return None
+
+
+def _still_dying(replica: Replica, lost: Set[str], now: float) -> bool:
+    """Whether a failed replica still has processes: loading the next beside it could lack memory again."""
+    if replica.course is not Course.FAIL or replica.ending is None:
+        return False
+    left = any(not shard.ended and shard.node not in lost for shard in replica.shards)
+    return left and now - replica.ending.since < DYING_WITHIN_S
 
 
 def _drained(state: FleetState, replica: Replica, now: float) -> str | None:

@@ -87,5 +87,5 @@ def load_agent_config(path: Path) -> AgentConfig:
         model_dirs=tuple(settings.resolved(folder) for folder in written.model_dirs),
         weights_dir=settings.resolved(written.weights_dir),
         state_dir=settings.resolved(written.state_dir),
-        engines={name: str(settings.resolved(place)) for name, place in written.engines.items()},
+        engines={name: str(settings.located(place)) for name, place in written.engines.items()},
     )

@@ -5,6 +5,7 @@ accepted (C1); nothing is started from a file with a problem; paths are relative
 """
 
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -127,7 +128,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     def resolved(self, written: str) -> Path:
         """A path as written: `~` is the home folder, a relative one starts at the file's folder."""
-        return (self.path.absolute().parent / Path(written).expanduser()).resolve()
+        return self.located(written).resolve()
+
+    def located(self, written: str) -> Path:
+        """The same with links kept: a virtual environment's interpreter is a link, and means that."""
+        return Path(os.path.normpath(self.path.absolute().parent / Path(written).expanduser()))
 
 
 def read_settings(path: Path, shape: Shape[T]) -> tuple[Settings, T]:
