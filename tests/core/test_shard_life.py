@@ -210,6 +210,16 @@ def test_fewer_missed_questions_than_the_limit_change_nothing() -> None:
     assert bench.stage() is Stage.READY
 
 
+def test_one_missed_question_is_none() -> None:
+    bench = Bench()
+    bench.start()
+    bench.pass_time(1)
+    bench.ready_at_once = False
+    bench.pass_time(PROBE_READY_S)
+    assert bench.state.shards["m-1", 0].misses == 1
+    assert bench.stage() is Stage.READY
+
+
 def test_an_engine_silent_for_many_questions_is_unhealthy_and_ended() -> None:
     bench = Bench()
     bench.start()
