@@ -171,8 +171,7 @@ async def test_an_engine_that_does_not_end_after_done_does_not_hold_the_client(t
         async with asyncio.timeout(0.9):
             got, clean = await stream_of(served)
         assert clean and got.endswith(DONE)
-        await served.settled()
-        assert served.engines[0].asked[0].gone.is_set()
+        await asyncio.wait_for(served.engines[0].asked[0].gone.wait(), 3)
         assert (await served.control.row()).status == 200
 
 
@@ -344,6 +343,15 @@ async def test_a_failure_after_text_is_an_error_event_and_never_a_clean_end(
         await served.settled()
 
 
+@pytest.mark.parametrize("bad", [b"data: oops\n\n", b'data: {"error": {"message": "boom"}}\n\n'])
+async def test_a_fault_ends_the_engines_work_at_once(tmp_path: Path, bad: bytes) -> None:
+    async with rig(tmp_path, begins_and_hangs(event("a"), bad)) as served:
+        async with asyncio.timeout(3):
+            got, clean = await stream_of(served)
+            await served.engines[0].asked[0].gone.wait()
+        assert not clean and b"upstream_error" in got
+
+
 async def test_a_stall_after_text_is_an_error_event(tmp_path: Path) -> None:
     patience = HttpTimeouts(connect=1, first_byte=5, idle=0.2, total=5)
     async with rig(tmp_path, begins_and_hangs(event("a")), timeouts=patience) as served:
@@ -376,7 +384,7 @@ async def test_a_client_that_leaves_while_waiting_ends_the_engines_request(
 ) -> None:
     async with rig(tmp_path, hangs) as served:
         asking = served.tasks.start(served.chat(stream=streaming), name="client")
-        await until_asked(served)
+        await served.engines[0].has_been_asked()
         asking.cancel()
         await asyncio.wait_for(served.engines[0].asked[0].gone.wait(), 5)
         row = await served.control.row()
@@ -399,9 +407,31 @@ async def test_a_client_that_leaves_mid_stream_ends_the_engine_and_pays_for_what
         await served.settled()
 
 
-async def until_asked(served: Rig) -> None:
-    """Wait until an engine has a request."""
-    await served.control.until(lambda: any(engine.asked for engine in served.engines))
+async def test_a_client_that_does_not_read_holds_the_engine_up_and_not_our_memory(tmp_path: Path) -> None:
+    piece, pieces = event("x" * 100_000), 300
+    blocked = asyncio.Event()
+
+    async def script(talk: Talk) -> None:
+        await talk.send(HEAD)
+        for _ in range(pieces):
+            try:
+                async with asyncio.timeout(0.5):
+                    await talk.chunk(piece)
+            except TimeoutError:  # the piece is on its way all the same: only the wait was given up
+                blocked.set()
+        await talk.chunk(DONE)
+        await talk.send(b"0\r\n\r\n")
+
+    async with rig(tmp_path, script, max_body_mb=1) as served:
+        body = {"model": "m", "stream": True}
+        async with served.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async with asyncio.timeout(20):
+                await blocked.wait()
+            size = 0
+            async for part in answer.aiter_raw():
+                size += len(part)
+        assert size == len(piece) * pieces + len(DONE)
+        await served.settled()
 
 
 # ---------------------------------------------------------------- choosing

@@ -139,6 +139,12 @@ async def test_a_key_sees_and_uses_only_its_models(tmp_path: Path) -> None:
         assert served.engines[0].asked == [] and served.control.rows == []
 
 
+async def test_an_alias_opens_no_model_the_key_may_not_use(tmp_path: Path) -> None:
+    async with rig(tmp_path, table=limited("fast")) as served:
+        answer = await served.chat(model="fast")
+        assert (answer.status_code, error_of(answer)["code"]) == (403, "permission_denied")
+
+
 async def test_an_unknown_model_is_404_with_names_that_are_close_and_allowed(tmp_path: Path) -> None:
     async with rig(tmp_path, table=limited("qwen-7b")) as served:
         answer = await served.chat(model="qwen-7")

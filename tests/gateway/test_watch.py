@@ -5,6 +5,7 @@ from pathlib import Path
 
 from llmgw.aio.tasks import Tasks
 from llmgw.entry.router import build_router, production_ports
+from llmgw.gateway.usage import RESEND_AFTER_S
 from llmgw.wire import watch_v1 as wire
 from tests.gateway.toolkit import (
     IDENTITY,
@@ -74,21 +75,27 @@ async def test_what_is_not_acknowledged_is_sent_again_with_the_same_number(tmp_p
         await served.control.close()
         served.control.stores = True
         await served.control.open()
-        await served.control.until(lambda: len(batches()) == 2)
+        async with asyncio.timeout(RESEND_AFTER_S - 1):  # at once, not because its answer is overdue
+            await served.control.until(lambda: len(batches()) == 2)
         first, second = batches()
         assert first == second
         assert served.control.rows == list(first.rows)
 
 
+async def test_the_acknowledgement_comes_after_a_report_of_what_is_still_in_flight(tmp_path: Path) -> None:
+    async with rig(tmp_path, hangs, tick_s=60.0) as served:
+        asking = served.tasks.start(served.chat(), name="client")
+        await served.engines[0].has_been_asked()
+        await served.control.publish(wire.Update(2, gone_endpoints=("m-0",)))
+        assert served.control.use().endpoints["m-0"].in_flight == 1
+        asking.cancel()
+
+
 async def test_use_tells_of_a_withdrawn_endpoint_until_its_last_request_ends(tmp_path: Path) -> None:
     async with rig(tmp_path, hangs) as served:
         asking = served.tasks.start(served.chat(), name="client")
-        await served.control.until(lambda: bool(served.engines[0].asked))
+        await served.engines[0].has_been_asked()
         await served.control.publish(wire.Update(2, gone_endpoints=("m-0",)))
-        # The report that precedes the acknowledgement already knows.
-        applied = served.control.heard.index(wire.Applied(2))
-        report = served.control.heard[applied - 1]
-        assert isinstance(report, wire.Use) and report.endpoints["m-0"].in_flight == 1
         asking.cancel()
         await served.control.until(lambda: "m-0" not in served.control.use().endpoints)
 
@@ -96,7 +103,7 @@ async def test_use_tells_of_a_withdrawn_endpoint_until_its_last_request_ends(tmp
 async def test_an_endpoint_that_survives_an_update_keeps_its_counts(tmp_path: Path) -> None:
     async with rig(tmp_path, hangs) as served:
         asking = served.tasks.start(served.chat(), name="client")
-        await served.control.until(lambda: bool(served.engines[0].asked))
+        await served.engines[0].has_been_asked()
         heavier = endpoint(served.engines[0], weight=4.0)
         await served.control.publish(wire.Update(2, endpoints=(heavier,)))
         assert served.control.use().endpoints["m-0"].in_flight == 1
@@ -128,7 +135,7 @@ async def test_asked_to_drain_a_router_finishes_and_ends(tmp_path: Path) -> None
 
     async with rig(tmp_path, slow) as served:
         asking = served.tasks.start(served.chat(), name="client")
-        await served.control.until(lambda: bool(served.engines[0].asked))
+        await served.engines[0].has_been_asked()
         seen = len(served.control.heard)
         await served.control.say(wire.Drain("replaced", 5.0))
         await served.control.until(lambda: len(served.control.heard) > seen + 2)

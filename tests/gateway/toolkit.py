@@ -83,6 +83,7 @@ class Engine:
         self.asked: list[Asked] = []
         self.port = 0
         self.connections = 0
+        self._arrived = asyncio.Event()
         self.open_connections = 0
         self._server: asyncio.Server | None = None
 
@@ -95,6 +96,12 @@ class Engine:
             self._server.close()
             self._server = None
 
+    async def has_been_asked(self) -> Asked:
+        """Wait until there was a request; the first."""
+        async with asyncio.timeout(10):
+            await self._arrived.wait()
+        return self.asked[0]
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.open_connections += 1
@@ -102,6 +109,7 @@ class Engine:
             while True:
                 asked = await _read_request(reader)
                 self.asked.append(asked)
+                self._arrived.set()
                 await self.script(Talk(asked, reader, writer))
                 if writer.transport.is_closing():
                     return

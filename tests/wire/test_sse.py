@@ -133,6 +133,25 @@ def test_a_failure_ends_the_stream_and_a_done_after_it_proves_nothing(
     assert not seen.done
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        chunk("b") + b"data: oops\n\n" + chunk("c"),
+        chunk("b") + b"data: {\n\n" + chunk("c"),
+        chunk("b")[:-2] + b"\n" + chunk("c")[:-2] + b"\n\ndata: {" + b"}\n\n",
+        b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n',
+        chunk("b").replace(b"data: {", b"data: {{\ndata: ") + chunk("c"),
+    ],
+)
+def test_what_begins_and_ends_well_is_looked_at_in_between(bad: bytes) -> None:
+    fast, slow = StreamScanner(usage_asked=False), StreamScanner(usage_asked=False)
+    fast.feed(chunk("a"))
+    slow.feed(chunk("a"))
+    out = fast.feed(bad)
+    assert out == b"".join(slow.feed(bad[at : at + 1]) for at in range(len(bad)))
+    assert fast.fault is slow.fault and fast.events == slow.events
+
+
 @pytest.mark.parametrize("end", [b"", b"data: {", chunk("c")[:-1], b"data: [DO", b": comment\n\n"])
 def test_an_end_without_done_is_no_good_end(end: bytes) -> None:
     seen = Outcome(PLAIN + end)
