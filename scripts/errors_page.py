@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from llmgw.net.http1 import refusals
 from llmgw.wire.errors import ERRORS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "errors.md"
@@ -21,6 +22,14 @@ chunk: it cannot be taken for a whole answer.
 """
 
 
+BEFORE_HTTP = """
+A request that is not proper HTTP is refused before anything else is looked at, in the same shape:
+
+| code | status | type | meaning |
+| --- | --- | --- | --- |
+"""
+
+
 def render() -> str:
     """The text of the page."""
     lines = []
@@ -30,7 +39,19 @@ def render() -> str:
             headers.append("`retry-after`")
         shown = ", ".join(headers) or "-"
         lines.append(f"| `{code.value}` | {shape.status} | `{shape.type}` | {shown} | {shape.meaning} |\n")
-    return INTRO + "".join(lines)
+    return INTRO + "".join(lines) + BEFORE_HTTP + "".join(_row(one) for one in _listener_refusals())
+
+
+def _listener_refusals() -> list[refusals.Refusal]:
+    """What the listener refuses by itself, save for codes the first table has."""
+    known = {code.value for code in ERRORS}
+    found = [one for one in vars(refusals).values() if isinstance(one, refusals.Refusal)]
+    malformed = refusals.bad_request("The request breaks the rules of HTTP/1.1; the message says which.")
+    return [malformed, *(one for one in found if one.code not in known)]
+
+
+def _row(refusal: refusals.Refusal) -> str:
+    return f"| `{refusal.code}` | {refusal.status} | `{refusal.type}` | {refusal.message} |\n"
 
 
 if __name__ == "__main__":
