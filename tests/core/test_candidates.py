@@ -123,3 +123,10 @@ def test_many_holders_and_few_are_ordered_alike() -> None:
     ]
     assert order(candidates(*few), SIM)[:3] == ["n05", "n30", "n00"]
     assert order(candidates(*many), SIM)[-2:] == ["n05", "n30"]
+
+
+def test_a_claim_taken_before_anything_was_counted_counts_once() -> None:
+    found = candidates(node(report("a")))
+    mine = model("m", {"engine": "sim"})
+    found.take("a", held("m-1", model="m"))
+    assert found.why(mine, need_of(mine.profiles[0]), "a").endswith("has 1 of this model and 1 claims")

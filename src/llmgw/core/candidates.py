@@ -77,8 +77,9 @@ class Candidates:
     def take(self, node: str, held: Held) -> None:
         """Put a claim of this pass on a node."""
         before = {name: self._fullness(node, name) for name in self._orders}
+        count = self._replicas_of(held.model)  # counted on first use: before this claim is among the rest
         self.spots[node].take(held)
-        self._replicas_of(held.model)[node] += 1
+        count[node] += 1
         for name, order in self._orders.items():
             _move(order, node, before[name], self._fullness(node, name))
 
