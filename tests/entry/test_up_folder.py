@@ -198,3 +198,11 @@ async def test_a_database_that_is_none_is_one_line(folder: Folder) -> None:
     with pytest.raises(CannotRun, match="database: ") as refused:
         await prepare_store(folder, store, DRAW)
     assert "\n" not in str(refused.value)
+
+
+def test_a_disk_without_room_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmgw.entry.up_folder.ROOM_MIN", 10**18)
+    with pytest.raises(CannotRun, match=r"the disk is full: .* free, .* needed; make room"), held(tmp_path):
+        raise AssertionError("it began")

@@ -21,6 +21,7 @@ from llmgw.aio.backoff import Backoff
 from llmgw.aio.tasks import Tasks
 from llmgw.core.text import printable
 from llmgw.entry.process import LIFELINE_ENV, CannotRun
+from llmgw.entry.up_folder import check_room
 
 MARK = "LLMGW_MARK_UP"  # the data folder, in the environment of all that comes from one `up`
 RESTART = Backoff(first=0.5, cap=30.0)
@@ -84,11 +85,18 @@ class Children:
                 return
             failures = 1 if loop.time() - started > STEADY_S else failures + 1
             if failures >= GIVE_UP_AFTER and not self.served and not self.gave_up.done():
-                self.gave_up.set_result(CannotRun(f"the {child.verb} {ended.line()} (log: {child.log})"))
+                self.gave_up.set_result(self._why(child, ended))
                 return
             wait = RESTART.delay(failures, self._draw)
             self._say(f"the {child.verb} {ended.line()}; starting it again (log: {child.log})")
             await asyncio.sleep(wait)
+
+    def _why(self, child: Child, ended: Ended) -> CannotRun:
+        try:
+            check_room(self._folder)  # a role that cannot write cannot say so in its log either
+        except CannotRun as full:
+            return full
+        return CannotRun(f"the {child.verb} {ended.line()} (log: {child.log})")
 
     def _spawn(self, child: Child) -> "_Running":
         command = [sys.executable, "-m", "llmgw", child.verb, *child.arguments]

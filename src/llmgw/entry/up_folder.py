@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy.engine import URL, Connection
 
 from llmgw.core import defaults
-from llmgw.core.units import write_duration
+from llmgw.core.units import format_bytes, write_duration
 from llmgw.engines import ENGINE_TRAITS
 from llmgw.entry import up_model, yaml_edit
 from llmgw.entry.config_common import ConfigError
@@ -77,6 +77,10 @@ class Wishes(msgspec.Struct, frozen=True):
     sim: bool = False
 
 
+# The database, its journal and a first round of logs.
+ROOM_MIN = 16 * 10**6
+
+
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[Folder]:
     """The folder, made and locked for this process. Raises `CannotRun`."""
@@ -92,12 +96,25 @@ def held(path: Path) -> Iterator[Folder]:
             raise CannotRun(
                 f"another `llmgw up` (pid {pid}) uses {path}: stop it, or give another folder with --data"
             ) from None
+        check_room(path)
         with refusing(path):
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield Folder(path)
     finally:
         os.close(lock)
+
+
+def check_room(path: Path) -> None:
+    """Refuse a full disk before anything is half written there. Raises `CannotRun`."""
+    with refusing(path):
+        disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    if free < ROOM_MIN:
+        raise CannotRun(
+            f"data folder: {path}: the disk is full: {format_bytes(free)} free, "
+            f"{format_bytes(ROOM_MIN)} needed; make room there, or give another with --data"
+        )
 
 
 @contextlib.contextmanager
