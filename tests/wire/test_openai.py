@@ -31,7 +31,7 @@ def test_explicit_nulls_are_absences() -> None:
         b'{"model":"m","stream":null,"stream_options":null,"max_tokens":null,'
         b'"max_completion_tokens":null,"n":null,"tools":null}'
     )
-    assert read == Ask("m", False, False, False, None, 1)
+    assert read == Ask("m", False, False, False, True, None, 1)
 
 
 def test_the_newer_name_of_the_token_limit_wins_and_zero_is_zero() -> None:
