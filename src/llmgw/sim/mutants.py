@@ -5,6 +5,7 @@ and by the swarm at a rate `llmgw sim --mutant NAME` prints; the code is whole a
 """
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -12,20 +13,23 @@ from unittest.mock import patch
 
 import msgspec
 
+from llmgw.agent import agent
+from llmgw.agent.driver import Driver
 from llmgw.control import translate
-from llmgw.core import fleet, fleet_books, fleet_state, reconcile, shard_life
+from llmgw.core import adoption, fleet, fleet_books, fleet_state, reconcile, shard_life
 from llmgw.core.adoption import Adopted
 from llmgw.core.fleet_state import Endpoint
-from llmgw.core.replica import Course, Replica, ShardPhase
+from llmgw.core.orders import Swept
+from llmgw.core.replica import Course, Replica, ShardId, ShardPhase
 from llmgw.core.shard_life import Stage
 from llmgw.sim import scenarios
 from llmgw.sim.scenarios import Scenario
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """One name of a module, and what to put in its place, made from what was there."""
+    """One name of a module or class, and what to put in its place, made from what was there."""
 
-    module: ModuleType
+    module: ModuleType | type
     name: str
     change: Callable[[Any], object]
 
@@ -77,6 +81,19 @@ def _deaf(hear_report: Any) -> object:
     return deaf
 
 
+async def _take_nothing_over(*args: Any) -> None:
+    """In place of taking over what an earlier agent started."""
+
+
+async def _kill_the_group_only(driver: Any, id: ShardId) -> Swept:
+    driver._signal(id, signal.SIGKILL)
+    return Swept(id, ())
+
+
+async def _kill_nothing(driver: Any, id: ShardId) -> Swept:
+    return Swept(id, ())
+
+
 def _always(value: object) -> Callable[[Any], object]:
     return lambda real: lambda *args: value
 
@@ -86,7 +103,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "claims-released-early": Mutant(
             "a replica that is being stopped holds no claims any more",
             (Patch(fleet_state, "held_by_node", _only_kept),),
-            scenarios.HANGING_CARD,
+            scenarios.SLOW_STOP,
         ),
         "published-unready": Mutant(
             "routers get an endpoint as soon as it is placed",
@@ -112,6 +129,36 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
             "an agent calls a shard gone when its engine was sent TERM",
             (Patch(shard_life, "_VISIBLE", lambda real: {**real, Stage.ENDING: ShardPhase.GONE}),),
             scenarios.SLOW_STOP,
+        ),
+        "takeover-ignored": Mutant(
+            "a new agent does not take over what an earlier one started",
+            (Patch(agent, "take_over", lambda real: _take_nothing_over),),
+            scenarios.AGENTS_KILLED,
+        ),
+        "absence-ignored": Mutant(
+            "what a node's complete report does not contain is still believed in",
+            (Patch(adoption, "_note_absent", _always(None)),),
+            scenarios.EMPTY_DISK,
+        ),
+        "children-not-swept": Mutant(
+            "an engine's end leaves its children in other process groups alive",
+            (Patch(Driver, "_sweep", lambda real: _kill_the_group_only),),
+            scenarios.BUSY_PORT,
+        ),
+        "kill-skipped": Mutant(
+            "an engine that ignores TERM is not killed",
+            (Patch(Driver, "_sweep", lambda real: _kill_nothing),),
+            scenarios.HANGING_ENGINE,
+        ),
+        "lost-nodes-kept": Mutant(
+            "a node nobody hears is never given up",
+            (Patch(reconcile, "lost_nodes", _always(frozenset())),),
+            scenarios.NODE_LOST,
+        ),
+        "surplus-kept": Mutant(
+            "replicas beyond what is wanted are not drained",
+            (Patch(reconcile, "_surplus", _always([])),),
+            scenarios.NODE_LOST,
         ),
     }
 )

@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine
 import msgspec
 
 from llmgw.sim.engines import Fate
+from llmgw.sim.faults import power_on
 from llmgw.sim.options import Fault, Options, calm_options
-from llmgw.sim.steps import converge, stay, stop
-from llmgw.sim.world import World
+from llmgw.sim.steps import converge, stay, stop, until
+from llmgw.sim.world import SERVER_ADDRESS, World
 
 Script = Callable[[World], Coroutine[object, object, float | None]]
 
@@ -30,13 +31,13 @@ async def _change_wishes(world: World, **counts: int) -> None:
     await world.wish()
 
 
-async def card_of_an_engine_that_hangs(world: World) -> float | None:
-    """An engine that never gets ready ignores TERM; its card is given again only when it is dead."""
+async def engine_that_hangs(world: World) -> float | None:
+    """An engine that never gets ready ignores TERM: it is killed, and another one started."""
     fates = iter([Fate(1.0, hangs=True)])
     world.fate_for = lambda spec: next(fates, None)
     world.wishes.want(vision=1)
     world.start()
-    took = await converge(world)
+    took = await converge(world, 200.0)
     await stop(world)
     return took
 
@@ -99,13 +100,67 @@ async def engine_slow_to_stop(world: World) -> float | None:
     world.wishes.want(vision=1)
     world.start()
     await converge(world)
-    await _change_wishes(world, share_a=1, share_b=1)
+    await _change_wishes(world, chat=1)
+
+    async def told_to_stop() -> bool:
+        return any(engine.signalled_at is not None for engine in world.facts.engines.values())
+
+    await until(world, told_to_stop, 60.0)
+    await _change_wishes(world, chat=1, share_a=1)
     took = await converge(world)
     await stop(world)
     return took
 
 
-HANGING_CARD = Scenario(card_of_an_engine_that_hangs, calm_options(nodes=2))
+async def node_back_with_an_empty_disk(world: World) -> float | None:
+    """A node is installed anew before it is given up: what ran there is known to be gone."""
+    world.wishes.want(vision=1, share_a=1, share_b=1)
+    world.start()
+    await converge(world)
+    for node in world.nodes:
+        if node.hardware.cards:
+            node.machine.power_off()
+            node.machine.files.clear()
+    await asyncio.sleep(5.0)
+    for node in world.nodes:
+        power_on(world, node)
+    await asyncio.sleep(30.0)  # until the server misses the streams of before
+    took = await converge(world, 200.0)
+    await stop(world)
+    return took
+
+
+async def port_left_busy(world: World) -> float | None:
+    """An engine leaves a child that holds its port: it is swept with its parent."""
+    world.fate_for = lambda spec: Fate(1.0, leaves_port=True)
+    world.wishes.want(chat=2)
+    world.start()
+    await converge(world)
+    await _change_wishes(world, embed=1)
+    took = await converge(world, 200.0)
+    await stop(world)
+    return took
+
+
+async def node_lost_and_back(world: World) -> float | None:
+    """A node is cut off until it is given up; when it is back there is too much of it, which is drained."""
+    world.wishes.want(chat=3)
+    world.start()
+    await converge(world)
+    victim = world.facts.engines[min(world.facts.engines)].node
+    address = next(node.machine.address for node in world.nodes if node.machine.name == victim)
+    world.network.isolate(address, [SERVER_ADDRESS])
+    await asyncio.sleep(world.options.lost_after_s + 30.0)
+    if sum(engine.node != victim for engine in world.facts.engines.values()) < 3:
+        world.fail("replaces", "what was lost with a node is not replaced", victim)
+    world.network.heal()
+    await asyncio.sleep(45.0)
+    took = await converge(world, 200.0)
+    await stop(world)
+    return took
+
+
+HANGING_ENGINE = Scenario(engine_that_hangs)
 SLOW_LOAD = Scenario(slow_load)
 SERVER_KILLED = Scenario(server_killed)
 AGENTS_KILLED = Scenario(agents_killed)
@@ -115,6 +170,11 @@ SCALED_DOWN = Scenario(
 )
 SLOW_STOP = Scenario(engine_slow_to_stop)
 
+EMPTY_DISK = Scenario(node_back_with_an_empty_disk)
+BUSY_PORT = Scenario(port_left_busy)
+NODE_LOST = Scenario(node_lost_and_back)
+
 SCENARIOS: tuple[Scenario, ...] = (
-    HANGING_CARD, SLOW_LOAD, SERVER_KILLED, AGENTS_KILLED, SCALED_DOWN, SLOW_STOP
+    HANGING_ENGINE, SLOW_LOAD, SERVER_KILLED, AGENTS_KILLED, SCALED_DOWN, SLOW_STOP, EMPTY_DISK, BUSY_PORT,
+    NODE_LOST,
 )  # fmt: skip
