@@ -68,7 +68,8 @@ class Connection:
         self._uplink = parts.uplink
         self._instance = instance
         self._obeying = True
-        self._said = ""  # the last reason logged, so that an hour without a server is not a full disk
+        # The last reason logged of each server, so that an hour without one is not a full disk.
+        self._said: dict[str, str] = {}
         self._unknown: dict[str, int] = {}
 
     def stop_obeying(self) -> None:
@@ -104,9 +105,10 @@ class Connection:
     def _explain(self, server: str, attempt: Attempt) -> None:
         happened = "lost" if attempt.welcomed else "not connected to"
         text = f"{happened} {server}: {attempt.why}"
-        again = text == self._said
+        again = text == self._said.get(server)
         _LOG.log(logging.DEBUG if again else logging.WARNING, "%s", text)
-        self._said = text
+        if server in self._settings.servers:  # not every leader a server may name
+            self._said[server] = text
 
     async def _try(self, server: str) -> Attempt:
         timings = self._settings.timings
@@ -133,7 +135,7 @@ class Connection:
                     return answer
                 welcomed = True
                 _LOG.info("connected to %s, cluster %s, term %d", server, answer.cluster_id, answer.term)
-                self._said = ""
+                self._said.clear()
                 await self._driver.see_term(answer.term)
                 tasks.start(self._beat(answer), name="heartbeat")
                 await self._listen(stream)

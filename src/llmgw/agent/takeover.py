@@ -25,6 +25,7 @@ from llmgw.engines import ADAPTERS
 from llmgw.engines.adapter import Exit
 from llmgw.ports import ProcessId
 
+SCANS = 3  # of 5 s each; the node must be heard of also when /proc hangs
 LOOKS = 50  # 5 s; what KILL has not ended by then is stuck in the kernel
 LOOK_AGAIN_S = 0.1
 
@@ -59,11 +60,13 @@ async def _kill_strays(
 
 
 async def _marked(ports: AgentPorts, marker: Mapping[str, str]) -> list[ProcessId]:
-    while True:
+    for _ in range(SCANS):
         try:
             return await ports.processes.marked(marker)
         except TimeoutError:
             _LOG.warning("looking at the node's processes took too long; looking again")
+    _LOG.error("the node's processes cannot be looked at; strays of an earlier agent may be left")
+    return []
 
 
 async def _adopt(record: Record, ports: AgentPorts, driver: Driver) -> None:

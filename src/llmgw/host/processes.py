@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -174,6 +175,7 @@ class LinuxProcesses:
         assert started is not None, "a child that nobody waited for has an entry in /proc"
         # The pidfd's watcher collects the status; without this the object warns when it is collected.
         child.returncode = 0
+        _until_marked(child.pid)
         return ProcessId(self._boot_id, child.pid, started)
 
     def _scan(self, wanted: frozenset[bytes]) -> list[ProcessId]:
@@ -190,6 +192,17 @@ class LinuxProcesses:
             if started is not None:
                 found.append(ProcessId(self._boot_id, pid, started))
         return found
+
+
+def _until_marked(pid: int) -> None:
+    """Wait until a new process's environment can be read: the kernel reports success a moment earlier."""
+    for _ in range(50):
+        try:
+            if (_PROC / str(pid) / "environ").read_bytes() or _alive(pid) is None:
+                return
+        except OSError:
+            return  # over already
+        time.sleep(0.001)
 
 
 def _stat(pid: int) -> list[str] | None:
