@@ -48,6 +48,15 @@ def postgres() -> Iterator[PostgresCluster]:
 
 
 @pytest.fixture
+def postgres_url(request: pytest.FixtureRequest, postgres: PostgresCluster) -> Iterator[str]:
+    """The address of a store with nothing in it, for one test."""
+    ran_on(request, "postgresql")
+    name = postgres.database()
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@pytest.fixture
 def own_postgres(request: pytest.FixtureRequest) -> Iterator[PostgresCluster]:
     """A running PostgreSQL for one test, which may break it."""
     ran_on(request, "postgresql")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,15 +17,30 @@ from llmgw.store import migrations
 from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore
 from llmgw.wire.watch_v1 import KeyEntry
+from tests.conftest import ran_on
+from tests.support.postgres import PASSWORD
 
 PROJECT = "acme/research/bot"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder as `llmgw up` makes it, before the first start."""
-    (tmp_path / "server.yaml").write_text(f"store: sqlite:///{tmp_path / 'llmgw.db'}\nmodels: []\n")
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A data folder as `llmgw up` makes it, before the first start; of a PostgreSQL store when asked for."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        store = request.getfixturevalue("postgres_url")
+    else:
+        ran_on(request, "sqlite")
+        store = f"sqlite:///{tmp_path / 'llmgw.db'}"
+    (tmp_path / "server.yaml").write_text(f"store: {store}\nmodels: []\n")
     return tmp_path
+
+
+on_both = pytest.mark.parametrize("data", ["sqlite", "postgresql"], indirect=True)
+
+
+def store_of(data: Path) -> str:
+    """The address in a data folder's server.yaml."""
+    return (data / "server.yaml").read_text().splitlines()[0].removeprefix("store: ")
 
 
 Keys = Callable[..., tuple[int, str, str]]
@@ -57,7 +73,7 @@ def entries(data: Path) -> tuple[int, tuple[KeyEntry, ...]]:
     """What a server would read: the revision and the keys."""
 
     async def read() -> tuple[int, tuple[KeyEntry, ...]]:
-        database = open_database(f"sqlite:///{data / 'llmgw.db'}")
+        database = open_database(store_of(data))
         store = SqlStore(database, lambda holder: False)
         found = await store.key_revision(), await store.keys()
         await database.aclose()
@@ -74,6 +90,7 @@ def tree(llmgw_keys: Keys) -> None:
 # ---------------------------------------------------------------- through the real process
 
 
+@on_both
 def test_the_published_command_makes_a_key_that_works(data: Path) -> None:
     config = str(data / "server.yaml")
     for level, path in (("org", "acme"), ("team", "acme/research"), ("project", PROJECT)):
@@ -123,6 +140,7 @@ def test_hash_of_something_else_is_refused_without_printing_it() -> None:
 # ---------------------------------------------------------------- keys
 
 
+@on_both
 def test_a_key_without_a_project_belongs_to_the_default_one(llmgw_keys: Keys) -> None:
     made = as_json(llmgw_keys("--json", "key", "create", "--name", "ci"))
     assert made["project"] == "default/default/default"
@@ -134,6 +152,7 @@ def test_json_may_stand_before_and_after_the_verb(llmgw_keys: Keys) -> None:
     assert as_json(llmgw_keys("key", "list", "--json")) == []
 
 
+@on_both
 def test_a_list_shows_keys_but_no_secret(llmgw_keys: Keys) -> None:
     made = as_json(llmgw_keys("key", "create", "--name", "ci", "--json"))
     for words in (["key", "list"], ["key", "list", "--json"]):
@@ -144,6 +163,7 @@ def test_a_list_shows_keys_but_no_secret(llmgw_keys: Keys) -> None:
         assert made["key"].rpartition("-")[2] not in out
 
 
+@on_both
 def test_a_key_of_a_user_says_so(llmgw_keys: Keys) -> None:
     tree(llmgw_keys)
     words = ["key", "create", "--name", "ci", "--project", PROJECT, "--user", "acme/ann", "--json"]
@@ -152,6 +172,7 @@ def test_a_key_of_a_user_says_so(llmgw_keys: Keys) -> None:
     assert "acme/ann" in out
 
 
+@on_both
 def test_a_disabled_key_is_told_to_the_server_by_the_revision(llmgw_keys: Keys, data: Path) -> None:
     made = as_json(llmgw_keys("key", "create", "--name", "ci", "--json"))
     revision, (entry,) = entries(data)
@@ -163,6 +184,7 @@ def test_a_disabled_key_is_told_to_the_server_by_the_revision(llmgw_keys: Keys, 
     assert after > revision
 
 
+@on_both
 def test_a_deleted_key_is_gone(llmgw_keys: Keys, data: Path) -> None:
     as_json(llmgw_keys("key", "create", "--name", "ci", "--json"))
     code, out, _ = llmgw_keys("key", "delete", "ci")
@@ -170,6 +192,7 @@ def test_a_deleted_key_is_gone(llmgw_keys: Keys, data: Path) -> None:
     assert entries(data)[1] == ()
 
 
+@on_both
 def test_several_keys_are_changed_all_or_none(llmgw_keys: Keys, data: Path) -> None:
     as_json(llmgw_keys("key", "create", "--name", "ci", "--json"))
     code, _, err = llmgw_keys("key", "disable", "ci", "nosuch")
@@ -177,6 +200,7 @@ def test_several_keys_are_changed_all_or_none(llmgw_keys: Keys, data: Path) -> N
     assert [entry.disabled for entry in entries(data)[1]] == [False]
 
 
+@on_both
 def test_states_are_named_in_the_list(llmgw_keys: Keys) -> None:
     for name, more in (("on", []), ("off", []), ("old", ["--expires", "1ms"])):
         assert llmgw_keys("key", "create", "--name", name, *more)[0] == 0
@@ -186,9 +210,20 @@ def test_states_are_named_in_the_list(llmgw_keys: Keys) -> None:
     assert states == {"on": "active", "off": "disabled", "old": "expired"}
 
 
+def test_a_server_that_cannot_be_reached_is_one_line_without_the_password(tmp_path: Path) -> None:
+    config = tmp_path / "server.yaml"
+    config.write_text(f"store: postgresql://llmgw:{quote(PASSWORD, safe='')}@127.0.0.1:1/llmgw\n")
+    said = process("--config", str(config), "key", "list")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == (
+        "llmgw: postgresql://llmgw@127.0.0.1:1/llmgw: cannot connect: Connection refused\n"
+    )
+
+
 # ---------------------------------------------------------------- groups
 
 
+@on_both
 def test_the_tree_is_made_and_listed(llmgw_keys: Keys) -> None:
     tree(llmgw_keys)
     listed = {level: as_json(llmgw_keys(level, "list", "--json")) for level in keys.LEVELS[:4]}
@@ -202,6 +237,7 @@ def test_the_tree_is_made_and_listed(llmgw_keys: Keys) -> None:
     assert PROJECT in out
 
 
+@on_both
 def test_what_is_created_is_printed_as_json(llmgw_keys: Keys) -> None:
     made = as_json(llmgw_keys("org", "create", "acme", "--json"))
     assert (made["name"], made["path"], made["level"]) == ("acme", "acme", "org")
@@ -308,6 +344,7 @@ def test_without_a_word_the_data_folder_of_up_is_used(
     assert capsys.readouterr().out == "[]\n"
 
 
+@on_both
 def test_a_database_of_an_older_layout_is_left_to_its_server(
     llmgw_keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,13 +378,14 @@ sys.stdin.read()
 """
 
 
+@on_both
 def test_names_of_others_choosing_reach_the_terminal_as_words(llmgw_keys: Keys, data: Path) -> None:
     made = as_json(llmgw_keys("key", "create", "--name", "ci", "--json"))
 
     async def rename() -> None:
         from sqlalchemy import text
 
-        database = open_database(f"sqlite:///{data / 'llmgw.db'}")
+        database = open_database(store_of(data))
         hostile = text("UPDATE api_keys SET name = :name")
         await database.write(lambda c: c.execute(hostile, {"name": "\x1b[2Jred [bold]x[/]"}))
         await database.aclose()

@@ -85,6 +85,7 @@ MOVED_CLOCK = (
     f"GRANT ALL ON SCHEMA test TO {OWNER}",
     f"GRANT ALL ON test.clock TO {OWNER}",
 )
+OURS_FIRST = "SET search_path = public, pg_catalog"
 _ADVANCE = sa.text("UPDATE test.clock SET at = at + :seconds")
 
 
@@ -99,18 +100,14 @@ class Template:
         """The name of a copy."""
         if self._name is None:
             self._name = await self._make()
-        return self._moved(self._postgres.database(self._name))
+        return self._postgres.database(self._name, OURS_FIRST)
 
     async def _make(self) -> str:
-        name = self._moved(self._postgres.database())
+        name = self._postgres.database(settings=OURS_FIRST)
         self._postgres.sql(*MOVED_CLOCK, database=name)
         database = open_database(self._postgres.url(name))
         await migrate(database, random.Random(7))
         await database.aclose()
-        return name
-
-    def _moved(self, name: str) -> str:
-        self._postgres.sql(f"ALTER DATABASE {name} SET search_path = public, pg_catalog")
         return name
 
 

@@ -119,7 +119,7 @@ async def test_a_file_locked_by_another_is_unavailable_within_its_bound(
 
 
 async def test_a_write_that_waits_too_long_is_unavailable_and_leaves_no_lock(tmp_path: Path) -> None:
-    database = open_database(f"sqlite:///{tmp_path / 'store.db'}", bounds=Bounds(lock_s=1.0))
+    database = open_database(f"sqlite:///{tmp_path / 'store.db'}", bounds=Bounds(lock_s=20.0))
     await database.write(REVISION.create)
     with (
         other_writer(tmp_path / "store.db"),

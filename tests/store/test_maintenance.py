@@ -1,4 +1,4 @@
-"""Judges checks and copies of a database file in use."""
+"""Judges checks of databases, and copies of a file in use."""
 
 import random
 import sqlite3
@@ -11,9 +11,12 @@ import sqlalchemy as sa
 
 from llmgw.ports import StoreUnavailable
 from llmgw.store import maintenance
+from llmgw.store.address import PostgresServer, parse_store_url
 from llmgw.store.database import EngineDatabase
 from llmgw.store.opening import open_database
 from llmgw.store.store import migrate
+from tests.store.conftest import World
+from tests.support.postgres import PostgresCluster
 
 
 @pytest.fixture
@@ -29,13 +32,14 @@ async def database(file: Path) -> AsyncIterator[EngineDatabase]:
     await opened.aclose()
 
 
-async def test_a_migrated_database_has_no_problems(database: EngineDatabase) -> None:
-    assert await database.run(maintenance.problems) == ()
+async def test_a_migrated_database_has_no_problems(world: World) -> None:
+    assert await world.database.run(maintenance.problems) == ()
 
 
-async def test_another_revision_is_a_problem(database: EngineDatabase) -> None:
-    await database.write(lambda c: c.execute(sa.text("UPDATE alembic_version SET version_num = '0000'")))
-    (problem,) = await database.run(maintenance.problems)
+async def test_another_revision_is_a_problem(world: World) -> None:
+    older = sa.text("UPDATE alembic_version SET version_num = '0000'")
+    await world.database.write(lambda c: c.execute(older))
+    (problem,) = await world.database.run(maintenance.problems)
     assert "at revision 0000" in problem
 
 
@@ -65,6 +69,45 @@ async def test_a_damaged_file_is_a_problem(database: EngineDatabase, file: Path)
     connection.close()
     found = await database.run(maintenance.problems)
     assert found != ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("DROP TABLE audit", "table audit is missing"),
+        ("ALTER TABLE usage DROP COLUMN cost_micro", "column usage.cost_micro is missing"),
+        ("DROP INDEX ix_usage_at", "index ix_usage_at is missing"),
+        ("ALTER TABLE teams DROP CONSTRAINT fk_teams_org_id", "the foreign key of teams.org_id is missing"),
+        (
+            "SET session_replication_role = replica;"  # as a restore of half a copy leaves it
+            "INSERT INTO teams (id, org_id, name, created_at, disabled) VALUES ('t', 'none', 'n', 0, false)",
+            "1 rows of teams name a row of orgs that is not there",
+        ),
+        (
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_usage_at'::regclass",
+            "index ix_usage_at was not completed; run: REINDEX INDEX ix_usage_at",
+        ),
+    ],
+)
+async def test_what_a_server_misses_is_named(
+    postgres: PostgresCluster, postgres_url: str, statement: str, said: str
+) -> None:
+    opened = open_database(postgres_url)
+    await migrate(opened, random.Random(1))
+    postgres.sql(statement, database=postgres_url.rpartition("/")[2])
+    assert await opened.run(maintenance.problems) == (said,)
+    await opened.aclose()
+
+
+def test_a_server_is_copied_with_its_own_tool_and_no_password_in_sight() -> None:
+    server = parse_store_url("postgresql://ann:secret@db:6432/llmgw?sslmode=require")
+    assert isinstance(server, PostgresServer)
+    assert maintenance.dump_command(server, Path("/b/x.dump")) == (
+        "pg_dump",
+        "--format=custom",
+        "--file=/b/x.dump",
+        "postgresql://ann@db:6432/llmgw?sslmode=require",
+    )
 
 
 async def test_a_copy_holds_what_was_committed_and_is_private(

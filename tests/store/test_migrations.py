@@ -13,11 +13,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
+from llmgw.aio.tasks import Tasks
 from llmgw.store import migrations
+from llmgw.store.database import Bounds
 from llmgw.store.inline import InlineDatabase, inline_engine
 from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, ensure_default_project, migrate
 from llmgw.store.tables import METADATA
+from tests.conftest import ran_on
 from tests.store.conftest import World
 
 MIGRATE = """
@@ -30,6 +33,25 @@ async def main():
     sys.stdin.read()  # start together
     await migrate(database, random.SystemRandom())
     print(await SqlStore(database, lambda holder: False).cluster_id())
+    await database.aclose()
+
+asyncio.run(main())
+"""
+
+MIGRATE_HALF = """
+import asyncio, random, sys
+from llmgw.store import migrations
+from llmgw.store.opening import open_database
+from llmgw.store.store import MIGRATION_S
+
+def half(connection):
+    migrations.upgrade(connection, random.Random(1))
+    print("half", flush=True)
+    sys.stdin.read()
+
+async def main():
+    database = open_database(sys.argv[1])
+    await database.write(half, within_s=MIGRATION_S)
     await database.aclose()
 
 asyncio.run(main())
@@ -96,15 +118,57 @@ async def test_the_cluster_is_named_by_the_chance_that_is_given(tmp_path: Path) 
     assert names[0] == names[1] != names[2]
 
 
-async def test_processes_that_start_together_on_a_new_file_agree_on_one_cluster(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store with nothing in it."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    ran_on(request, request.param)
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+async def test_processes_that_start_together_on_a_new_store_agree_on_one_cluster(new_store: str) -> None:
     pipe = asyncio.subprocess.PIPE
-    argv = (sys.executable, "-c", MIGRATE, f"sqlite:///{tmp_path / 'store.db'}")
+    argv = (sys.executable, "-c", MIGRATE, new_store)
     processes = [
         await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe) for _ in range(3)
     ]
     ended = await asyncio.gather(*(process.communicate(b"") for process in processes))
     assert [error for _, error in ended] == [b""] * 3
     assert len({said for said, _ in ended}) == 1
+
+
+async def test_a_migration_killed_in_the_middle_is_run_again_from_the_start(new_store: str) -> None:
+    pipe = asyncio.subprocess.PIPE
+    argv = (sys.executable, "-c", MIGRATE_HALF, new_store)
+    process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"half\n"
+    process.kill()
+    await process.wait()
+    database = open_database(new_store)
+    await migrate(database, random.Random(1))
+    assert await database.run(_differences) == []
+    assert len(await SqlStore(database, lambda holder: False).cluster_id()) == 32
+    await database.aclose()
+
+
+async def test_a_migration_another_is_running_is_waited_for(new_store: str) -> None:
+    """Longer than for any other lock: a new layout may have to touch every row."""
+    pipe = asyncio.subprocess.PIPE
+    argv = (sys.executable, "-c", MIGRATE_HALF, new_store)
+    first = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+    assert first.stdout is not None
+    assert await first.stdout.readline() == b"half\n"
+    database = open_database(new_store, bounds=Bounds(lock_s=0.2))
+    async with Tasks() as tasks:
+        second = tasks.start(migrate(database, random.Random(1)), name="second")
+        await asyncio.wait([second], timeout=1.0)
+        assert not second.done()
+        await first.communicate(b"")
+        await second
+    assert await database.run(_differences) == []
+    await database.aclose()
 
 
 async def test_the_default_project_is_made_once(world: World) -> None:

@@ -20,23 +20,15 @@ from llmgw.store.database import Bounds, Database, EngineDatabase, database_time
 from llmgw.store.opening import open_database
 from llmgw.store.store import migrate
 from llmgw.store.tables import REVISION
-from tests.conftest import ran_on
 from tests.support.postgres import OWNER, PASSWORD, PostgresCluster
 
 QUICK = Bounds(read_s=0.5, write_s=0.5, lock_s=0.3)
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest, postgres: PostgresCluster) -> str:
-    """A database with nothing in it."""
-    ran_on(request, "postgresql")
-    return postgres.url(postgres.database())
-
-
-@pytest.fixture
-async def database(url: str) -> AsyncIterator[EngineDatabase]:
+async def database(postgres_url: str) -> AsyncIterator[EngineDatabase]:
     """A database with one table of ours."""
-    opened = open_database(url)
+    opened = open_database(postgres_url)
     await opened.write(REVISION.create)
     yield opened
     await opened.aclose()
@@ -95,18 +87,20 @@ async def test_the_clock_is_the_servers_own_and_moves_within_a_transaction(datab
     assert first < second
 
 
-async def test_a_wrong_password_is_said_in_one_line(postgres: PostgresCluster, url: str) -> None:
-    name = url.rpartition("/")[2]
+async def test_a_wrong_password_is_said_in_one_line(postgres: PostgresCluster, postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
     await refused(
         postgres.url(name, password="wrong"), 'cannot connect: password authentication failed for .*"'
     )
 
 
-async def test_a_database_that_is_not_there_is_said_in_one_line(postgres: PostgresCluster, url: str) -> None:
+async def test_a_database_that_is_not_there_is_said_in_one_line(
+    postgres: PostgresCluster, postgres_url: str
+) -> None:
     await refused(postgres.url("nowhere"), 'cannot connect: database "nowhere" does not exist')
 
 
-async def test_a_server_that_is_not_there_is_said_in_one_line(url: str) -> None:
+async def test_a_server_that_is_not_there_is_said_in_one_line() -> None:
     await refused(
         "postgresql://a@127.0.0.1:1/llmgw", r"127\.0\.0\.1:1/llmgw: cannot connect: Connection refused"
     )
@@ -116,18 +110,20 @@ async def test_a_server_that_is_not_there_is_said_in_one_line(url: str) -> None:
 
 
 async def test_a_role_that_may_not_make_tables_is_said_in_one_line(
-    postgres: PostgresCluster, url: str
+    postgres: PostgresCluster, postgres_url: str
 ) -> None:
-    name = url.rpartition("/")[2]
+    name = postgres_url.rpartition("/")[2]
     postgres.sql(f"ALTER DATABASE {name} OWNER TO postgres", f"GRANT CONNECT ON DATABASE {name} TO {OWNER}")
-    database = open_database(url)
+    database = open_database(postgres_url)
     with pytest.raises(StoreUnavailable, match="permission denied for schema public"):
         await migrate(database, random.Random(1))
     await database.aclose()
 
 
-async def test_the_servers_unix_socket_is_an_address_too(postgres: PostgresCluster, url: str) -> None:
-    who, name = url.rpartition("@")[0], url.rpartition("/")[2]
+async def test_the_servers_unix_socket_is_an_address_too(
+    postgres: PostgresCluster, postgres_url: str
+) -> None:
+    who, name = postgres_url.rpartition("@")[0], postgres_url.rpartition("/")[2]
     database = open_database(f"{who}@:{postgres.port}/{name}?host={postgres.folder}")
     address = await database.run(lambda c: c.scalar(sa.text("SELECT inet_client_addr()")))
     await database.aclose()
@@ -135,12 +131,12 @@ async def test_the_servers_unix_socket_is_an_address_too(postgres: PostgresClust
 
 
 async def test_without_a_password_the_users_password_file_is_used(
-    postgres: PostgresCluster, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresCluster, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.sql("CREATE ROLE ann LOGIN PASSWORD 'plain'")
+    postgres.sql("DROP ROLE IF EXISTS ann", "CREATE ROLE ann LOGIN PASSWORD 'plain'")
     _write_private(tmp_path / "pgpass", "*:*:*:ann:plain\n")
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
-    database = open_database(f"postgresql://ann@{url.rpartition('@')[2]}")
+    database = open_database(f"postgresql://ann@{postgres_url.rpartition('@')[2]}")
     assert await database.run(database_time) > 0
     await database.aclose()
 
@@ -151,13 +147,13 @@ def _write_private(path: Path, text: str) -> None:
 
 
 async def test_one_server_process_keeps_at_most_five_connections(
-    postgres: PostgresCluster, database: Database, url: str
+    postgres: PostgresCluster, database: Database, postgres_url: str
 ) -> None:
     pause = sa.text("SELECT pg_sleep(0.05)")
     reads = [database.run(lambda c: c.execute(pause)) for _ in range(20)]
     writes = [database.write(lambda c: c.execute(pause)) for _ in range(5)]
     await asyncio.gather(*reads, *writes)
-    name = url.rpartition("/")[2]
+    name = postgres_url.rpartition("/")[2]
     said = postgres.sql(
         f"SELECT count(*), min(application_name) FROM pg_stat_activity WHERE datname = '{name}'"
     )
@@ -183,7 +179,7 @@ async def test_a_read_cannot_write(database: Database) -> None:
 
 
 async def test_what_one_process_read_before_it_writes_another_does_not_change(
-    database: Database, url: str
+    database: Database, postgres_url: str
 ) -> None:
     """Read, then write what follows from it: from two processes at once none is lost, without retries."""
 
@@ -191,7 +187,7 @@ async def test_what_one_process_read_before_it_writes_another_does_not_change(
         connection.execute(sa.update(REVISION).values(value=value(connection) + 1))
 
     await database.write(put)
-    other = open_database(url)
+    other = open_database(postgres_url)
     await asyncio.gather(*(one.write(raise_it) for one in (database, other) for _ in range(20)))
     assert await other.run(value) == 41
     await other.aclose()
@@ -238,10 +234,12 @@ def holder(url: str, bound_s: float) -> "subprocess.Popen[str]":
     return process
 
 
-async def test_a_lock_another_holds_is_waited_for_within_a_bound_and_readers_never_wait(url: str) -> None:
-    database = open_database(url, bounds=Bounds(write_s=2.0, lock_s=0.3))
+async def test_a_lock_another_holds_is_waited_for_within_a_bound_and_readers_never_wait(
+    postgres_url: str,
+) -> None:
+    database = open_database(postgres_url, bounds=Bounds(write_s=2.0, lock_s=0.3))
     await database.write(REVISION.create)
-    with holder(url, 30.0) as process:
+    with holder(postgres_url, 30.0) as process:
         seconds, said = await took(database.write(put))
         assert "canceling statement due to lock timeout" in said
         assert 0.2 < seconds < 2.0
@@ -251,17 +249,19 @@ async def test_a_lock_another_holds_is_waited_for_within_a_bound_and_readers_nev
     await database.aclose()
 
 
-async def test_a_process_that_stands_still_in_a_write_is_cut_off(database: Database, url: str) -> None:
-    with holder(url, 1.0) as process:
+async def test_a_process_that_stands_still_in_a_write_is_cut_off(
+    database: Database, postgres_url: str
+) -> None:
+    with holder(postgres_url, 1.0) as process:
         await database.write(put)  # waits for it, longer than it may stand still
         process.kill()
     assert await database.run(count) == 1
 
 
 async def test_a_statement_nobody_waits_for_any_more_ends_on_the_server(
-    postgres: PostgresCluster, url: str
+    postgres: PostgresCluster, postgres_url: str
 ) -> None:
-    database = open_database(url, bounds=QUICK)
+    database = open_database(postgres_url, bounds=QUICK)
     assert (
         "no answer within 0.5 s"
         in (await took(database.write(lambda c: c.execute(sa.text("SELECT pg_sleep(60)")))))[1]

@@ -120,7 +120,7 @@ class PostgresCluster:
         for pid in children:
             _signal(pid, signal.SIGKILL)
         deadline = time.monotonic() + START_S
-        while any(Path(f"/proc/{pid}").exists() for pid in children):
+        while any(_alive(pid) for pid in children):
             assert time.monotonic() < deadline, "a process of postgres does not end"
         self._process = None
 
@@ -174,11 +174,12 @@ class PostgresCluster:
         """A `store:` address."""
         return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}{query}"
 
-    def database(self, template: str = "template1") -> str:
-        """The name of a new database that those under test own."""
+    def database(self, template: str = "template1", settings: str | None = None) -> str:
+        """The name of a new database that those under test own; `settings` as ALTER DATABASE takes them."""
         self._databases += 1
         name = f"store_{self._databases}"
-        self.sql(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}")
+        more = () if settings is None else (f"ALTER DATABASE {name} {settings}",)
+        self.sql(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}", *more)
         return name
 
     def drop(self, database: str) -> None:
@@ -220,12 +221,21 @@ class PostgresCluster:
         return [int(entry.name) for entry in Path("/proc").iterdir() if _parent(entry) == self._process.pid]
 
 
-def _parent(entry: Path) -> int | None:
+def _stat(entry: Path) -> list[str]:
+    """State, parent and what follows of a process; nothing when there is none."""
     try:
-        stat = (entry / "stat").read_text()
+        return (entry / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])
+        return []
+
+
+def _parent(entry: Path) -> int | None:
+    stat = _stat(entry)
+    return int(stat[1]) if stat else None
+
+
+def _alive(pid: int) -> bool:
+    return _stat(Path(f"/proc/{pid}"))[:1] not in ([], ["Z"])
 
 
 def _signal(pid: int, signum: int) -> None:

@@ -37,6 +37,7 @@ LOCK_S = 3.0
 POOL_S = 120.0  # longer than any transaction's own bound, which counts the wait for a connection too
 READERS = 4  # connections for reads; a long report must not keep others from reading
 WRITERS = 1  # writers of one process queue in order instead of racing for the database's lock
+LOCK_OPTION = "llmgw_lock_s"  # execution option of a write: how long it may wait for a lock
 CLOSE_S = 2.0  # to say goodbye to a database; one that does not answer is left
 
 
@@ -138,7 +139,8 @@ class EngineDatabase:
             self._driver.begin(Begun(connection, True, within_s))
             return work(connection)
 
-        async with self._driver.writer.begin() as connection:
+        options = {LOCK_OPTION: self._bounds.lock_of(within_s)}
+        async with self._driver.writer.execution_options(**options).begin() as connection:
             return await connection.run_sync(whole)
 
     async def _within(self, bound_s: float, unit: Coroutine[object, object, T]) -> T:

@@ -12,7 +12,16 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from llmgw.store.address import SqliteFile
-from llmgw.store.database import POOL_S, READERS, WRITERS, Begun, Bounds, Driver, EngineDatabase
+from llmgw.store.database import (
+    LOCK_OPTION,
+    POOL_S,
+    READERS,
+    WRITERS,
+    Begun,
+    Bounds,
+    Driver,
+    EngineDatabase,
+)
 from llmgw.store.files import make_private_file
 
 WRITE: Mapping[str, bool] = {"llmgw_write": True}  # execution option: hold the write lock from the start
@@ -66,8 +75,10 @@ def prepare_sqlite(engine: Engine, now: Callable[[], float]) -> None:
             cursor.close()
 
     def began(connection: Connection) -> None:
-        write = connection.get_execution_options().get("llmgw_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        options = connection.get_execution_options()
+        if LOCK_OPTION in options:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {options[LOCK_OPTION] * 1000:.0f}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("llmgw_write", False) else "BEGIN")
 
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", began)
