@@ -179,10 +179,13 @@ def model_notes(
     retries: Mapping[str, Retry],
 ) -> dict[str, ModelNote]:
     """A note a model; a model that is served needs no reason."""
-    kept = [one for one in replicas.values() if one.course is Course.KEEP]
-    served = {one.model for one in kept if phase_of(one) is ReplicaPhase.READY}
-    starting = {one.model for one in kept if phase_of(one) is ReplicaPhase.STARTING}
-    notes = {}
+    served, starting, notes = set(), set(), {}
+    for one in replicas.values():
+        phase = phase_of(one)
+        if phase is ReplicaPhase.READY:
+            served.add(one.model)
+        elif phase is ReplicaPhase.STARTING:
+            starting.add(one.model)
     for name in catalog.models:
         reason = None
         if name in refusals:

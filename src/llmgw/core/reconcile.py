@@ -161,13 +161,14 @@ def _judge(state: FleetState, replica: Replica, lost: frozenset[str], now: float
 
 
 def _judge_kept(state: FleetState, replica: Replica, lost: frozenset[str], now: float) -> Decision | None:
-    failure = breakage(replica)
+    ready = phase_of(replica) is ReplicaPhase.READY
+    failure = None if ready else breakage(replica)
     if failure is not None:
         return Fail(replica.id, failure)
-    silent = {shard.node for shard in replica.shards} & lost
+    silent = {shard.node for shard in replica.shards} & lost if lost else None
     if silent:
         return _give_up(replica, silent)
-    if startup_overdue(replica, now):
+    if not ready and startup_overdue(replica, now):
         limit = format_duration(replica.startup_timeout_s)
         waited = ", ".join(f"rank {shard.rank} {shard.phase.value}" for shard in replica.shards)
         text = f"not ready within startup_timeout {limit} ({waited}); raise it if the model loads slower"
@@ -194,9 +195,10 @@ def _why_unwanted(state: FleetState, replica: Replica) -> str | None:
     model = state.catalog.models.get(replica.model)
     if model is None:
         return f"{replica.model or 'its model'} is not in the catalog"
-    if all(profile.name != replica.profile for profile in model.profiles):
-        return f"{replica.model} has no profile {replica.profile} any more"
-    return None
+    for profile in model.profiles:
+        if profile.name == replica.profile:
+            return None
+    return f"{replica.model} has no profile {replica.profile} any more"
 
 
 def _still_dying(replica: Replica, lost: Set[str], now: float) -> bool:
