@@ -66,8 +66,10 @@ REACTIONS: Final[dict[Fault, Reaction]] = {
     Fault.SILENT: Reaction(_LATE, "The engine did not begin to answer in time.", True, False),
     Fault.STALLED: Reaction(_LATE, "The engine stopped sending.", True, False),
     Fault.OVERDUE: Reaction(_LATE, "The answer took longer than a request may.", False, False),
-    Fault.BUSY: Reaction(Code.OVERLOADED, "Every engine of this model is busy.", True, True),
-    Fault.FAILED: Reaction(_UP, "The engine failed.", True, True),
+    Fault.BUSY: Reaction(
+        Code.OVERLOADED, "Every engine of this model is busy; try again in a moment.", True, True
+    ),
+    Fault.FAILED: Reaction(_UP, "The engine failed on this request; try again.", True, True),
     Fault.ESTRANGED: Reaction(_UP, "The engine does not serve this model as it should.", True, False),
     Fault.ERROR_FRAME: Reaction(_UP, "The engine reported an error.", True, True),
     Fault.ABORTED: Reaction(_UP, "The engine gave up on the answer.", True, True),

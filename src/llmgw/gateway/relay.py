@@ -14,6 +14,7 @@ import msgspec
 
 from llmgw.core import exchange as ex
 from llmgw.core.refusal import EngineWords, Refuse
+from llmgw.core.text import printable
 from llmgw.gateway.call import JSON, Call
 from llmgw.gateway.desk import Desk, Seat
 from llmgw.gateway.record import Record
@@ -30,6 +31,7 @@ _LOG = logging.getLogger("llmgw.gateway.relay")
 ERROR_BODY_MAX = 64 * 1024
 # Patience with the end of a message whose [DONE] has come; then its connection is not reused.
 TAIL_WAIT_S = 1.0
+DETAIL_MAX = 300  # characters of an engine's words in our log
 CLOCK_SLACK_S = 0.01  # a timer may fire that much early
 
 _STREAM_HEADERS: tuple[Header, ...] = (
@@ -265,7 +267,7 @@ class Relay:
     def _fail(self, event: ex.Faulted) -> ex.Outcome:
         job = self._job
         if event.fault is not ex.Fault.MISTAKEN:
-            what = f"{event.fault.value} ({event.detail})"
+            what = f"{event.fault.value} ({printable(event.detail[:DETAIL_MAX])})"
             model = job.model.entry.name
             _LOG.warning("%s: %s at %s: %s", job.call.request_id, model, self._life.endpoint, what)
         return self._advance(event)
