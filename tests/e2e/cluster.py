@@ -10,11 +10,9 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +29,7 @@ class Process(NamedTuple):
     pid: int
     command: str
     role: str  # server, agent, router, engine, or "" for one that is none of these
+    shard: str  # the marker of an engine: replica/rank
 
 
 def free_range(size: int) -> range:
@@ -65,6 +64,7 @@ class Cluster:
         self.engine_ports = free_range(ENGINE_PORTS)
         self._settings = dict(settings or {})
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._killed: list[subprocess.Popen[bytes]] = []
         self._key = ""
         self.server_yaml = folder / "server.yaml"
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,19 @@ class Cluster:
 
     def own_children(self) -> set[int]:
         """Pids of the processes started here, whose status their `Popen` collects."""
-        return {process.pid for process in self._running.values()}
+        return {process.pid for process in (*self._running.values(), *self._killed)}
+
+    def kill(self, name: str) -> None:
+        """`kill -9` of a process started here; it stays a zombie until `collect`."""
+        process = self._running[name]
+        os.kill(process.pid, signal.SIGKILL)
+        until(f"{name} is dead", lambda: not alive(process.pid))
+        self._killed.append(process)
+
+    def collect(self) -> None:
+        """Take the status of what was killed here."""
+        while self._killed:
+            self._killed.pop().wait()
 
     def wait(self, name: str, limit_s: float = 30.0) -> int:
         """Wait until a process started here has ended; its status."""
@@ -162,6 +174,7 @@ class Cluster:
             time.sleep(0.05)
         for started in self._running.values():
             started.wait()
+        self.collect()
 
     # ------------------------------------------------------------ /proc
 
@@ -177,7 +190,9 @@ class Cluster:
                 environ = (entry / "environ").read_bytes()
                 if (mark in command or mark in environ) and alive(int(entry.name)):
                     line = command.replace(b"\0", b" ").decode(errors="replace").strip()
-                    found.append(Process(int(entry.name), line, _role(line, environ)))
+                    shard = _variable(environ, b"LLMGW_MARK_SHARD=")
+                    role = "engine" if shard else _role(line)
+                    found.append(Process(int(entry.name), line, role, shard))
         return found
 
     def engines(self) -> list[Process]:
@@ -299,9 +314,12 @@ class Cluster:
         return f"{status} {body[-300:].decode(errors='replace')}"
 
 
-def _role(command: str, environ: bytes) -> str:
-    if b"\0LLMGW_MARK_SHARD=" in b"\0" + environ:
-        return "engine"
+def _variable(environ: bytes, start: bytes) -> str:
+    found = (entry for entry in environ.split(b"\0") if entry.startswith(start))
+    return next(found, start).removeprefix(start).decode()
+
+
+def _role(command: str) -> str:
     for role in ("server", "agent", "router"):
         if f" llmgw {role} " in command:
             return role
@@ -312,26 +330,3 @@ def sim_model(name: str, *, args: Mapping[str, object] | None = None, **profile:
     """A model on the simulated engine, one replica of it."""
     made = {"name": "cpu", "engine": "sim", "min_memory_gb": 1, "args": dict(args or {})} | profile
     return {"name": name, "scaling": {"min": 1}, "profiles": [made]}
-
-
-def free_socket(port: int) -> bool:
-    """Whether a server could listen on a port of this machine."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def python_script(path: Path, code: str) -> Path:
-    """A program of this Python."""
-    path.write_text(f"#!{sys.executable}\n{code}")
-    path.chmod(0o755)
-    return path
-
-
-def names(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """One column of some rows."""
-    return [row[key] for row in rows]

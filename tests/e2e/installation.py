@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -209,10 +209,16 @@ class Installation:
         return self.request("POST", "/v1/chat/completions", json.dumps(body).encode())
 
 
+class Asked(Protocol):
+    """What clients can ask."""
+
+    def chat(self, model: str, *, stream: bool = False, max_tokens: int = 20) -> tuple[int, bytes]: ...
+
+
 class Traffic:
     """One client that asks without pause and counts what it got."""
 
-    def __init__(self, installation: Installation, model: str) -> None:
+    def __init__(self, installation: Asked, model: str) -> None:
         self.good = 0
         self.bad: list[str] = []
         self._installation = installation
@@ -228,6 +234,7 @@ class Traffic:
                 status, body = self._installation.chat(self._model, stream=stream, max_tokens=5)
             except (OSError, http.client.HTTPException) as error:
                 self.bad.append(repr(error))
+                self._ending.wait(0.05)  # a client that cannot connect need not spin
                 continue
             whole = status == 200 and (body.rstrip().endswith(b"[DONE]") if stream else b'"choices"' in body)
             if whole:
@@ -240,15 +247,23 @@ class Traffic:
         goal = self.good + more
         until(f"{more} more good answers (bad so far: {self.bad[-3:]})", lambda: self.good >= goal)
 
+    def begin(self) -> None:
+        """Ask from now on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop asking, once the last answer is there."""
+        self._ending.set()
+        self._thread.join(timeout=60)
+
     @contextlib.contextmanager
     def running(self) -> Iterator["Traffic"]:
         """Ask while the block runs; prints what was counted."""
-        self._thread.start()
+        self.begin()
         try:
             yield self
         finally:
-            self._ending.set()
-            self._thread.join(timeout=60)
+            self.end()
             print(f"traffic: {self.good} good, {len(self.bad)} bad {self.bad[:3]}")
 
 

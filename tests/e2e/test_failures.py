@@ -181,8 +181,7 @@ class Rig:
 
     def left_of(self, name: str, number: int) -> list[str]:
         """Processes and claims of a model that are there now."""
-        mark = f"LLMGW_MARK_SHARD={name}-".encode()
-        found = [str(process) for process in self.cluster.engines() if mark in _environ(process.pid)]
+        found = [str(one) for one in self.cluster.engines() if one.shard.startswith(f"{name}-")]
         claimed = self.cluster.node()["memory_claimed_bytes"] // MEGABYTE
         return found + ([f"a claim on {NODE}"] if claimed >> number & 1 else [])
 
@@ -195,13 +194,6 @@ class Rig:
         found += [f"replica {row['id']} {row['state']}" for row in cluster.replicas() or ()]
         claimed = cluster.node()["memory_claimed_bytes"]
         return found + ([f"{claimed} bytes claimed"] if claimed else [])
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
 
 
 class Noticed(NamedTuple):
