@@ -59,6 +59,7 @@ class AdminWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     listen: Listen = defaults.ADMIN_LISTEN
     insecure: bool = False
+    hosts: tuple[Text, ...] = ()
 
 
 class AgentsWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +180,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     path: Path  # the file itself
     clients: ClientsConfig
     admin: ListenerConfig
+    admin_hosts: tuple[str, ...]  # names it may be asked by besides its address (N0)
     agents: ListenerConfig
     store: str  # a URL, such as sqlite:////var/lib/llmgw/llmgw.db
     state_dir: Path
@@ -208,6 +210,7 @@ def load_server_config(path: Path, engines: Mapping[str, EngineTraits]) -> Serve
         path=path,
         clients=ClientsConfig(written.clients.listen, written.clients.max_body_mb),
         admin=ListenerConfig(written.admin.listen, written.admin.insecure),
+        admin_hosts=written.admin.hosts,
         agents=ListenerConfig(written.agents.listen, written.agents.insecure),
         store=written.store,
         state_dir=settings.resolved(written.state_dir),

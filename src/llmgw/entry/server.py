@@ -296,6 +296,7 @@ async def admin_listener(config: ServerConfig, plane: ControlPlane) -> AsyncIter
         listen=config.admin.listen,
         clock=plane.clock,
         token_path=str(token_path),
+        hosts=config.admin_hosts,
     )
     # Where `ctl` on this machine finds it, beside the token.
     (config.state_dir / ADMIN_ADDRESS).write_text(f"{config.admin.listen}\n")
