@@ -18,7 +18,7 @@ from llmgw.sim.steps import converge, heal, stay, stop
 from llmgw.sim.world import World
 
 LOOK_EVERY_S = 0.5
-STEADY_S = 30.0
+STEADY_S = 15.0  # the agents' questions to engines and the server's turn come many times
 _LIMIT_S = 10_000.0
 
 Script = Callable[[World], Coroutine[object, object, float | None]]

@@ -119,7 +119,7 @@ def draw_options(seed: int, nodes: int | None = None) -> Options:
     return Options(
         seed=seed,
         nodes=size if nodes is None else nodes,
-        chaos_s=draw.choice((60.0, 120.0, 180.0)),
+        chaos_s=draw.choice((40.0, 90.0, 160.0)),
         link=LinkOptions(
             latency_s=draw.choice((0.0002, 0.001, 0.02)),
             jitter_s=draw.choice((0.0002, 0.005, 0.1)),
