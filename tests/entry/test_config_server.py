@@ -57,7 +57,7 @@ def test_what_is_written_is_used(tmp_path: Path) -> None:
 store: sqlite:////db/x.db
 state_dir: state
 clients: {listen: "[::1]:90", max_body_mb: 8}
-admin: {listen: 0.0.0.0:91, insecure: true}
+admin: {listen: 0.0.0.0:91, insecure: true, hosts: [gpu-box.lan]}
 agents: {listen: "localhost:92"}
 control:
   {settling: 2s, tick: 500ms, foreign_memory_gb: 0.5, ports: 30000-30010,
@@ -68,6 +68,7 @@ models: [{name: a, profiles: [{name: p, engine: sim}]}]
 aliases: {b: a}
 """,
     )
+    assert config.admin_hosts == ("gpu-box.lan",)
     assert config.state_dir == tmp_path / "state"
     assert (config.clients.listen, config.clients.max_body_mb) == ("[::1]:90", 8)
     assert (config.admin.listen, config.admin.insecure, config.agents.listen) == (
