@@ -237,6 +237,10 @@ def test_how_the_end_of_a_response_is_told(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\rContent-Length: 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 099 Low\r\n\r\n",
         b"HTTP/1.1 9999 High\r\n\r\n",
         b"HTTP/2.0 200 OK\r\n\r\n",
@@ -256,3 +260,26 @@ def test_garbage_from_an_engine_is_refused_and_never_raises_anything_else(tail: 
     head = raw[: raw.index(b"\r\n\r\n") + 4]
     with contextlib.suppress(BadResponse):
         response(head)
+
+
+def test_the_fields_of_a_response_are_those_the_engine_sent() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nRetry-After:  5 \r\nSet-Cookie: a=b\r\nset-cookie:\r\n\r\n"
+    assert parse_response(raw, "GET", POOL_LIMITS).headers == (
+        (b"retry-after", b"5"),
+        (b"set-cookie", b"a=b"),
+        (b"set-cookie", b""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "keep_alive"),
+    [
+        (b"Connection: keep-alive\r\nConnection: close\r\n", False),
+        (b"Connection:\r\nConnection: keep-alive\r\n", True),
+        (b"Connection: upgrade, Close\r\nServer: a\r\nServer: b\r\n", False),
+        (b"Server: a\r\nServer: b\r\n", True),
+    ],
+)
+def test_every_connection_field_counts(fields: bytes, keep_alive: bool) -> None:
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n" + fields + b"\r\n"
+    assert response(raw)[3] is keep_alive

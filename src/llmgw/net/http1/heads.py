@@ -8,7 +8,6 @@ give one tenant's answer to another.
 """
 
 import re
-from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -20,6 +19,7 @@ from llmgw.net.http1.refusals import HEAD_TOO_LARGE, Refusal, bad_request
 from llmgw.ports import RequestHead
 
 HEAD_END = b"\r\n\r\n"
+_NONE: Final[frozenset[bytes]] = frozenset()
 _BLANK = b" \t"
 
 # In a head the parser accepted, in lower case: every line is a field, and no value holds a line break.
@@ -52,14 +52,22 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     http10: bool
 
 
-class ParsedResponse(msgspec.Struct, frozen=True):
-    """A response head that may be relayed."""
+class ParsedResponse:
+    """A response head that may be relayed. Its fields are put together only when asked for."""
 
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    framing: Framing
-    length: int
-    keep_alive: bool
+    __slots__ = ("_raw", "framing", "keep_alive", "length", "status")
+
+    def __init__(self, status: int, framing: Framing, length: int, keep_alive: bool, raw: bytes) -> None:
+        self.status = status
+        self.framing = framing
+        self.length = length
+        self.keep_alive = keep_alive
+        self._raw = raw
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Every header, names lower-cased, order and duplicates kept."""
+        return _fields(self._raw)
 
 
 class ReceivedHead(RequestHead):
@@ -67,8 +75,10 @@ class ReceivedHead(RequestHead):
 
     __slots__ = ("_lower", "_raw")
 
-    def __init__(self, method: str, target: bytes, raw: bytes, lower: bytes, peer: str) -> None:
-        super().__init__(method, target, (), peer, keep_alive=True)
+    def __init__(
+        self, method: str, target: bytes, raw: bytes, lower: bytes, peer: str, keep_alive: bool
+    ) -> None:
+        super().__init__(method, target, (), peer, keep_alive)
         self._raw = raw
         self._lower = lower
 
@@ -100,19 +110,6 @@ class _Sink:
         self.complete = True
 
 
-class _FieldSink(_Sink):
-    """The same, with the fields: of a response there are few, and all are wanted."""
-
-    __slots__ = ("fields",)
-
-    def __init__(self) -> None:
-        self.complete = False
-        self.fields: list[tuple[bytes, bytes]] = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name.lower(), value.rstrip(_BLANK)))
-
-
 def _fields(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """Every field of a head. The parser has refused every line that is not `name: value` already."""
     fields = []
@@ -123,34 +120,32 @@ def _fields(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class _Watched:
-    """The few fields that decide framing and the connection's fate."""
+    """The few fields that decide framing and the connection's fate, values in lower case."""
 
-    __slots__ = ("coding", "codings", "expect", "host", "hosts", "length", "options")
+    __slots__ = ("coding", "connection", "doubled", "expect", "host", "length")
 
-    def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
-        self.host: bytes | None = None
-        self.coding: bytes | None = None
-        self.expect: bytes | None = None
-        self.length: int | None = None
-        self.hosts = self.codings = 0
-        self.options = b""
-        for name, value in fields:
-            if name == b"host":
-                self.host = value.strip(_BLANK)
-                self.hosts += 1
-            elif name == b"content-length":
-                self.length = int(value)  # the parser refused repetitions and anything but digits
-            elif name == b"connection":
-                self.options += b"," + value.lower()
-            elif name == b"transfer-encoding":
-                self.coding = value.strip(_BLANK).lower()
-                self.codings += 1
-            elif name == b"expect":
-                self.expect = value.strip(_BLANK)
+    def __init__(self, lower: bytes) -> None:
+        """`lower`: a head the parser accepted, in lower case."""
+        found = _WATCHED.findall(lower)
+        fields = dict(found)
+        get = fields.get
+        self.host: bytes | None = get(b"host")
+        self.coding: bytes | None = get(b"transfer-encoding")
+        self.length: bytes | None = get(b"content-length")  # one, and digits: the parser refused others
+        self.connection: bytes | None = get(b"connection")
+        self.expect: bytes | None = get(b"expect")
+        self.doubled: frozenset[bytes] = _NONE
+        if len(fields) != len(found):
+            names = [name for name, _ in found]
+            self.doubled = frozenset(name for name in names if names.count(name) > 1)
+            self.connection = b",".join(value for name, value in found if name == b"connection") or None
 
     def keeps_alive(self, http10: bool) -> bool:
         """Whether the sender wants the connection kept."""
-        return b"close" not in self.options and (not http10 or b"keep-alive" in self.options)
+        options = self.connection
+        if options is None:
+            return not http10
+        return b"close" not in options and (not http10 or b"keep-alive" in options)
 
 
 def parse_request(raw: bytes, peer: str, limits: ServerLimits) -> ParsedRequest | Refusal:
@@ -164,53 +159,56 @@ def parse_request(raw: bytes, peer: str, limits: ServerLimits) -> ParsedRequest 
     except HttpParserError as error:
         return bad_request(f"The request is not valid HTTP/1.1: {error}.")
     line_end = raw.index(b"\r\n")
-    http10 = raw.endswith(b" HTTP/1.0", 0, line_end)
-    if not sink.complete or not (http10 or raw.endswith(b" HTTP/1.1", 0, line_end)):
+    http10 = not raw.endswith(b" HTTP/1.1", 0, line_end)
+    if not sink.complete or (http10 and not raw.endswith(b" HTTP/1.0", 0, line_end)):
         return Refusal(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served here.")
     if raw.count(b"\n") - 2 > limits.head_count:
         return HEAD_TOO_LARGE
     lower = raw.lower()
-    watched = _Watched(_WATCHED.findall(lower))
-    method = parser.get_method()
+    watched = _Watched(lower)
+    method = raw[: raw.index(b" ")]
     target = raw[len(method) + 1 : line_end - len(b" HTTP/1.1")]
-    head = ReceivedHead(method.decode(), target, raw, lower, peer)
-    refusal = _target_refusal(head) or _framing_refusal(watched, http10)
+    refusal = _target_refusal(method, target) or _framing_refusal(watched, http10)
     if refusal is not None:
         return refusal
-    head.keep_alive = watched.keeps_alive(http10)
+    head = ReceivedHead(method.decode(), target, raw, lower, peer, watched.keeps_alive(http10))
+    length = watched.length
     return ParsedRequest(
-        head=head,
-        framing=LENGTH if watched.coding is None else CHUNKED,
-        length=watched.length or 0,
-        expects_continue=watched.expect is not None and not http10,
-        http10=http10,
+        head,
+        LENGTH if watched.coding is None else CHUNKED,
+        0 if length is None else int(length),
+        watched.expect is not None and not http10,
+        http10,
     )
 
 
-def _target_refusal(head: RequestHead) -> Refusal | None:
-    if head.method == "CONNECT":
+def _target_refusal(method: bytes, target: bytes) -> Refusal | None:
+    if method == b"CONNECT":
         return Refusal(501, "method_not_supported", "CONNECT is not served: this is not a forward proxy.")
-    if not head.target.startswith(b"/") and not (head.target == b"*" and head.method == "OPTIONS"):
+    if not target.startswith(b"/") and not (target == b"*" and method == b"OPTIONS"):
         return bad_request("The request target must be a path that begins with a slash.")
     return None
 
 
 def _framing_refusal(watched: _Watched, http10: bool) -> Refusal | None:
-    if watched.hosts > 1:
+    doubled = watched.doubled
+    host = watched.host
+    if b"host" in doubled:
         return bad_request("The request has more than one Host header.")
-    if watched.host is None:
+    if host is None:
         if not http10:
             return bad_request("The request has no Host header.")
-    elif _HOST.fullmatch(watched.host) is None:
+    elif _HOST.fullmatch(host.strip(_BLANK)) is None:
         return bad_request("The request's Host header is not a host name with an optional port.")
-    if watched.coding is not None:
+    coding = watched.coding
+    if coding is not None:
         if http10 or watched.length is not None:
             return bad_request("Transfer-Encoding may stand neither beside Content-Length nor in HTTP/1.0.")
-        if watched.coding != b"chunked" or watched.codings > 1:
+        if coding.strip(_BLANK) != b"chunked" or b"transfer-encoding" in doubled:
             return Refusal(
                 501, "transfer_coding_not_supported", "Chunked is the only transfer coding served."
             )
-    if watched.expect is not None and watched.expect != b"100-continue":
+    if watched.expect is not None and watched.expect.strip(_BLANK) != b"100-continue":
         return Refusal(417, "expectation_failed", "The only expectation served is 100-continue.")
     return None
 
@@ -221,35 +219,36 @@ class BadResponse(Exception):
 
 def parse_response(raw: bytes, method: str, limits: PoolLimits) -> ParsedResponse:
     """Read one whole response head, blank line included. Raises `BadResponse`."""
-    sink = _FieldSink()
+    sink = _Sink()
     parser = HttpResponseParser(sink)
     try:
         parser.feed_data(raw)
     except HttpParserError as error:
         raise BadResponse(f"malformed response head: {error}") from error
-    http10 = raw.startswith(b"HTTP/1.0 ")
-    status = parser.get_status_code()
-    if not sink.complete or status < 100 or not (http10 or raw.startswith(b"HTTP/1.1 ")):
+    http10 = not raw.startswith(b"HTTP/1.1 ")
+    status: int = parser.get_status_code()
+    if not sink.complete or status < 100 or (http10 and not raw.startswith(b"HTTP/1.0 ")):
         raise BadResponse("malformed response head: not HTTP/1.1 or 1.0")
-    if len(sink.fields) > limits.head_count:
+    if raw.count(b"\n") - 2 > limits.head_count:
         raise BadResponse(f"response head has more than {limits.head_count} fields")
-    watched = _Watched(sink.fields)
+    watched = _Watched(raw.lower())
     framing, length = _response_framing(method, status, watched)
     keep_alive = framing is not UNTIL_CLOSE and watched.keeps_alive(http10)
-    return ParsedResponse(status, tuple(sink.fields), framing, length, keep_alive)
+    return ParsedResponse(status, framing, length, keep_alive, raw)
 
 
 def _response_framing(method: str, status: int, watched: _Watched) -> tuple[Framing, int]:
     """RFC 9112 6.3; anything but plain chunked or one length is refused."""
-    if watched.coding is not None:
-        if watched.length is not None:
+    coding, length = watched.coding, watched.length
+    if coding is not None:
+        if length is not None:
             raise BadResponse("response has both Transfer-Encoding and Content-Length")
-        if watched.coding != b"chunked" or watched.codings > 1:
+        if coding.strip(_BLANK) != b"chunked" or b"transfer-encoding" in watched.doubled:
             raise BadResponse("response has a transfer coding other than chunked")
     if method == "HEAD" or status < 200 or status in (204, 304):
         return LENGTH, 0
-    if watched.coding is not None:
+    if coding is not None:
         return CHUNKED, 0
-    if watched.length is None:
+    if length is None:
         return UNTIL_CLOSE, 0
-    return LENGTH, watched.length
+    return LENGTH, int(length)
