@@ -156,6 +156,13 @@ def test_an_engines_status_has_one_meaning(status: int, fault: Fault | None) -> 
     assert fault_of_status(status) is fault
 
 
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_what_not_every_engine_has_is_lacking_and_not_estranged(status: int) -> None:
+    assert fault_of_status(status, optional=True) is Fault.LACKING
+    _, outcome = play(Asked(), Chosen("a"), Faulted(Fault.LACKING), NoneLeft(WHY))
+    assert isinstance(outcome, Reject) and outcome.refuse.code is Code.UNSUPPORTED
+
+
 def test_every_fault_has_its_reaction() -> None:
     assert set(REACTIONS) == set(Fault)
     assert all(reaction.elsewhere or not reaction.again for reaction in REACTIONS.values())

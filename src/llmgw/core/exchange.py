@@ -40,6 +40,7 @@ class Fault(Enum):
     BUSY = "busy"  # 429 or 503
     FAILED = "failed"  # 500 and the like
     ESTRANGED = "estranged"  # 401, 403, 404, another model: this endpoint is not what we think
+    LACKING = "lacking"  # this engine does not have what the route needs
     ERROR_FRAME = "error_frame"
     ABORTED = "aborted"  # the engine gave up on the answer
     TRUNCATED = "truncated"  # a stream without its terminator
@@ -71,6 +72,9 @@ REACTIONS: Final[dict[Fault, Reaction]] = {
     ),
     Fault.FAILED: Reaction(_UP, "The engine failed on this request; try again.", True, True),
     Fault.ESTRANGED: Reaction(_UP, "The engine does not serve this model as it should.", True, False),
+    Fault.LACKING: Reaction(
+        Code.UNSUPPORTED, "The engine that serves this model does not have this endpoint.", True, False
+    ),
     Fault.ERROR_FRAME: Reaction(_UP, "The engine reported an error.", True, True),
     Fault.ABORTED: Reaction(_UP, "The engine gave up on the answer.", True, True),
     Fault.TRUNCATED: Reaction(_UP, "The engine ended its answer too early.", True, True),
@@ -80,13 +84,16 @@ REACTIONS: Final[dict[Fault, Reaction]] = {
 
 _BUSY: Final = frozenset({429, 503})
 _ESTRANGED: Final = frozenset({401, 403, 404, 405, 407, 421})
+_LACKING: Final = frozenset({404, 405, 501})
 _REQUEST_TIMEOUT: Final = 408  # between the engine and us
 
 
-def fault_of_status(status: int) -> Fault | None:
-    """What an engine's status means; `None` for a good one."""
+def fault_of_status(status: int, *, optional: bool = False) -> Fault | None:
+    """What an engine's status means; `None` for a good one. `optional`: not every engine has the route."""
     if 200 <= status < 300:
         return None
+    if optional and status in _LACKING:
+        return Fault.LACKING
     if status in _BUSY:
         return Fault.BUSY
     if status in _ESTRANGED:

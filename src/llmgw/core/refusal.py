@@ -16,6 +16,8 @@ class Code(Enum):
     PERMISSION_DENIED = "permission_denied"
     MODEL_NOT_FOUND = "model_not_found"
     INVALID_REQUEST = "invalid_request"
+    UNSUPPORTED = "unsupported_parameter"
+    CONTEXT_EXCEEDED = "context_length_exceeded"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     BODY_TOO_LARGE = "body_too_large"

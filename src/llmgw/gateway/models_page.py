@@ -9,8 +9,8 @@ import msgspec
 
 from llmgw.core.catalog import Mode
 from llmgw.gateway.call import JSON, NO_STORE, Call, Caller
-from llmgw.gateway.chat import unknown_model
 from llmgw.gateway.desk import Desk
+from llmgw.gateway.inference import unknown_model
 from llmgw.wire.watch_v1 import ModelEntry
 
 # The names under which clients look for the length of the context.

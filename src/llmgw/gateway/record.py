@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from llmgw.core.refusal import Refuse
+from llmgw.gateway.served_routes import Counts, Relayed
 from llmgw.gateway.usage import UsageBuffer
 from llmgw.wire.errors import code_of, status_of
 from llmgw.wire.openai import Ask, Usage
@@ -26,7 +27,7 @@ class Accepted(msgspec.Struct, frozen=True):
     key: KeyEntry
     ask: Ask
     model: str
-    route: str
+    route: Relayed
     body_size: int
     at: float
     began_s: float
@@ -87,7 +88,7 @@ class Record:
                 user=key.user,
                 model_answered=accepted.model if answered else None,
                 replica=self._endpoint,
-                endpoint=accepted.route,
+                endpoint=accepted.route.path,
                 stream=ask.stream,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
@@ -103,13 +104,17 @@ class Record:
 
     def _figures(self) -> tuple[Usage, bool]:
         """Token figures, and whether they are a guess."""
-        if self._first_byte_s is None:
+        counts = self._accepted.route.counts
+        if self._first_byte_s is None or counts is Counts.NOTHING:
             return Usage(), False
         scanner = self.scanner
         known = self.usage or (scanner.usage if scanner else None)
         if known is not None and known.completion_tokens is not None:
             return known, False
-        events = scanner.events if scanner else None  # about one a token
+        if counts is Counts.PROMPT and known is not None and known.prompt_tokens is not None:
+            return Usage(known.prompt_tokens, 0, known.cached_tokens), False
+        # About one event a token; what generates nothing has none.
+        events = 0 if counts is Counts.PROMPT else scanner.events if scanner else None
         prompt = known.prompt_tokens if known else None
         guess = self._accepted.body_size // BYTES_A_TOKEN if prompt is None else prompt
         return Usage(guess, events, known.cached_tokens if known else None), True

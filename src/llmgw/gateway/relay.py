@@ -1,4 +1,4 @@
-"""Carries one chat request to an engine and its answer back; does what `core.exchange` decides.
+"""Carries one request to an engine and its answer back; does what `core.exchange` decides.
 
 Laws: one permit an attempt, given back on every way out; one deadline a request, whatever the number
 of attempts; every accepted request ends in exactly one usage row; a client that leaves cancels this
@@ -18,6 +18,7 @@ from llmgw.core.text import printable
 from llmgw.gateway.call import JSON, Call
 from llmgw.gateway.desk import Desk, Seat
 from llmgw.gateway.record import Record
+from llmgw.gateway.served_routes import Relayed
 from llmgw.gateway.sinks import EventSink, PlainSink, SinkStopped
 from llmgw.gateway.state import Header, Served
 from llmgw.ports import HttpTimeouts, Stage, Upstream, UpstreamBroke, UpstreamRequest, UpstreamResponse
@@ -55,6 +56,7 @@ class Job(msgspec.Struct, frozen=True):
     call: Call
     ask: Ask
     model: Served
+    route: Relayed
     target: bytes  # the engine's path
     body: bytes  # as the engine gets it
 
@@ -138,7 +140,7 @@ class Relay:
         )
 
     async def _answered(self, response: UpstreamResponse) -> ex.Outcome:
-        fault = ex.fault_of_status(response.status)
+        fault = ex.fault_of_status(response.status, optional=not self._job.route.everywhere)
         if fault is not None:
             return await self._refused(response, fault)
         if self._seat is not None:

@@ -13,8 +13,8 @@ import msgspec
 
 from llmgw.aio.closing import Closing
 from llmgw.aio.tasks import Tasks
-from llmgw.gateway.chat import Chat, ChatMeans
 from llmgw.gateway.desk import Desk
+from llmgw.gateway.inference import InferenceMeans
 from llmgw.gateway.models_page import ModelsPage
 from llmgw.gateway.pages import Pages, read_files
 from llmgw.gateway.relay import Means
@@ -140,9 +140,9 @@ class Router:
     def _gateway(self, desk: Desk) -> Gateway:
         options, ports = self._options, self._ports
         relay = Means(desk, ports.upstream, ports.draw)
-        chat = Chat(ChatMeans(relay, self._usage, ports.clock, options.max_body_mb))
+        means = InferenceMeans(relay, self._usage, ports.clock, options.max_body_mb)
         pages = Pages(read_files(), chat=options.chat_page)
-        table = handlers(chat, ModelsPage(desk), pages, Probes(self._current))
+        table = handlers(means, ModelsPage(desk), pages, Probes(self._current))
         return Gateway(table, self._current, ports.clock, ports.draw)
 
     def _watch(self, desk: Desk) -> Watch:

@@ -15,10 +15,10 @@ import msgspec
 from llmgw.core.refusal import Code, Refuse
 from llmgw.gateway.auth import authenticate
 from llmgw.gateway.call import JSON, NO_STORE, Call, Caller
-from llmgw.gateway.chat import ROUTE as CHAT_ROUTE
-from llmgw.gateway.chat import Chat
+from llmgw.gateway.inference import Inference, InferenceMeans
 from llmgw.gateway.models_page import ModelsPage
 from llmgw.gateway.pages import ASSETS, Pages
+from llmgw.gateway.served_routes import RELAYED
 from llmgw.gateway.state import Current, Header
 from llmgw.ports import Clock, Exchange
 from llmgw.wire.errors import error_response
@@ -51,7 +51,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/readyz", "GET", Access.OPEN, "readyz"),
     Route("/v1/models", "GET", Access.KEY, "models"),
     Route("/v1/models/*", "GET", Access.KEY, "model"),
-    Route(CHAT_ROUTE, "POST", Access.KEY, "chat"),
+    *(Route(one.path, "POST", Access.KEY, one.path) for one in RELAYED),
 )
 
 
@@ -122,7 +122,7 @@ class Gateway:
         return key if isinstance(key, Refuse) else Caller(key, table)
 
 
-def handlers(chat: Chat, models: ModelsPage, pages: Pages, probes: "Probes") -> Handlers:
+def handlers(means: InferenceMeans, models: ModelsPage, pages: Pages, probes: "Probes") -> Handlers:
     """Every handler under the name its routes use."""
     return Handlers(
         open={
@@ -132,7 +132,11 @@ def handlers(chat: Chat, models: ModelsPage, pages: Pages, probes: "Probes") -> 
             "healthz": probes.healthz,
             "readyz": probes.readyz,
         },
-        keyed={"models": models.list, "model": models.one, "chat": chat},
+        keyed={
+            "models": models.list,
+            "model": models.one,
+            **{one.path: Inference(one, means) for one in RELAYED},
+        },
     )
 
 

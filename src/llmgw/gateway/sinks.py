@@ -12,7 +12,7 @@ from llmgw.wire.sse import StreamFault, StreamScanner
 
 # A plain answer up to this size is whole before its head goes out, so that a death becomes a retry.
 COLLECT_MAX = 256 * 1024
-# Enough of the end of a longer one to hold its usage.
+# Enough of either end of a longer one to hold its usage.
 TAIL_MAX = 8 * 1024
 
 
@@ -70,13 +70,14 @@ class EventSink:
 class PlainSink:
     """For plain answers: collected, or passed on once they are too large for that."""
 
-    __slots__ = ("_begin", "_pieces", "_size", "_tail", "_write", "passing")
+    __slots__ = ("_begin", "_head", "_pieces", "_size", "_tail", "_write", "passing")
 
     def __init__(self, begin: Callable[[], None], write: Callable[[bytes], None]) -> None:
         self._begin = begin
         self._write = write
         self._pieces: list[bytes] = []
         self._size = 0
+        self._head = b""
         self._tail = b""
         self.passing = False
 
@@ -92,7 +93,7 @@ class PlainSink:
             self.passing = True
             self._begin()
             whole, self._pieces = b"".join(self._pieces), []
-            self._tail = whole[-TAIL_MAX:]
+            self._head, self._tail = whole[:TAIL_MAX], whole[-TAIL_MAX:]
             self._write(whole)
 
     def body(self) -> bytes:
@@ -104,5 +105,5 @@ class PlainSink:
         return parse_answer(self.body())
 
     def usage(self) -> Usage | None:
-        """The figures at the end of an answer that was passed on."""
-        return usage_in(self._tail)
+        """The figures at the end, or else at the beginning, of an answer that was passed on."""
+        return usage_in(self._tail) or usage_in(self._head)

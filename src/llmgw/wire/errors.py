@@ -47,6 +47,16 @@ ERRORS: Final[dict[Code, Shape]] = {
         "invalid_request_error",
         "The request cannot be read, or the engine refused it: then with the engine's status, type, code.",
     ),
+    Code.UNSUPPORTED: Shape(
+        400,
+        "invalid_request_error",
+        "The request needs what the model does not have; the message names both.",
+    ),
+    Code.CONTEXT_EXCEEDED: Shape(
+        400,
+        "invalid_request_error",
+        "The conversation is longer than the model's context; the message says by how much.",
+    ),
     Code.NOT_FOUND: Shape(404, "invalid_request_error", "There is no such address."),
     Code.METHOD_NOT_ALLOWED: Shape(405, "invalid_request_error", "The address exists for another method."),
     Code.BODY_TOO_LARGE: Shape(

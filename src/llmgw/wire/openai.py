@@ -1,4 +1,4 @@
-"""Decides what a chat request asks for, what of its bytes must change, and what an answer said of use.
+"""Decides what a request asks for, what of its bytes must change, and what an answer said of use.
 
 Laws: only the fields that are needed are decoded, explicit nulls are absences; a body reaches the
 engine byte for byte save for the values that must change, which are spliced (G6); token figures are
@@ -64,8 +64,8 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 _WHERE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
-def parse_ask(body: bytes) -> Ask | BadAsk:
-    """What a body asks for. Never raises."""
+def parse_ask(body: bytes, *, streams: bool = True) -> Ask | BadAsk:
+    """What a body asks for; `streams`: whether its route can stream at all. Never raises."""
     try:
         read = _BODY.decode(body)
     except msgspec.ValidationError as error:
@@ -83,7 +83,7 @@ def parse_ask(body: bytes) -> Ask | BadAsk:
     limit = _whole(read.max_completion_tokens)
     return Ask(
         model=read.model,
-        stream=bool(read.stream),
+        stream=streams and bool(read.stream),
         usage_asked=bool(options.include_usage),
         usage_continuous=bool(options.continuous_usage_stats),
         options_written=written,

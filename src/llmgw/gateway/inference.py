@@ -1,4 +1,4 @@
-"""Decides whether a chat request is accepted, and hands it on to be relayed (G5).
+"""Decides whether a request for an engine is accepted, and hands it on to be relayed (G5).
 
 Laws: steps in one order, each cheap: body, ask, model, permission, then the relay; what is refused
 before a model was found and allowed leaves no usage row, what comes after leaves exactly one.
@@ -13,17 +13,17 @@ from llmgw.core.refusal import Code, Refuse
 from llmgw.gateway.call import Call, Caller
 from llmgw.gateway.record import Accepted, Record
 from llmgw.gateway.relay import Job, Means, Relay
+from llmgw.gateway.served_routes import Relayed
 from llmgw.gateway.state import Served
 from llmgw.gateway.usage import UsageBuffer
 from llmgw.ports import BodyTooLarge, BodyTooSlow, Clock
 from llmgw.wire.openai import Ask, BadAsk, body_for_engine, parse_ask
 
-ROUTE = "/v1/chat/completions"
 MIB = 1024 * 1024
 
 
-class ChatMeans(msgspec.Struct, frozen=True):
-    """What serving chats needs."""
+class InferenceMeans(msgspec.Struct, frozen=True):
+    """What serving needs."""
 
     relay: Means
     usage: UsageBuffer
@@ -31,20 +31,22 @@ class ChatMeans(msgspec.Struct, frozen=True):
     max_body_mb: int
 
 
-class Chat:
-    """The handler of `/v1/chat/completions`."""
+class Inference:
+    """The handler of one route that engines answer."""
 
-    def __init__(self, means: ChatMeans) -> None:
+    def __init__(self, route: Relayed, means: InferenceMeans) -> None:
+        self._route = route
+        self._target = route.path.encode()
         self._means = means
 
     async def __call__(self, call: Call, caller: Caller) -> None:
         """Serve one request."""
-        means = self._means
+        means, route = self._means, self._route
         body = await self._body(call)
         if isinstance(body, Refuse):
             call.refuse(body)
             return
-        ask = parse_ask(body)
+        ask = parse_ask(body, streams=route.streams)
         if isinstance(ask, BadAsk):
             call.refuse(Refuse(Code.INVALID_REQUEST, ask.message, ask.param))
             return
@@ -55,10 +57,10 @@ class Chat:
         loop = asyncio.get_running_loop()
         name = model.entry.name
         accepted = Accepted(
-            call.request_id, caller.key, ask, name, ROUTE, len(body), means.clock.now(), loop.time()
+            call.request_id, caller.key, ask, name, route, len(body), means.clock.now(), loop.time()
         )
         record = Record(accepted, loop.time)
-        job = Job(call, ask, model, ROUTE.encode(), body_for_engine(body, ask, name))
+        job = Job(call, ask, model, route, self._target, body_for_engine(body, ask, name))
         try:
             await Relay(job, means.relay, record).run()
         finally:
