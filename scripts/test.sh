@@ -8,9 +8,13 @@ cd "$(dirname "$0")/.."
 sh scripts/setup.sh all
 
 chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+postgresql() { ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; }
 missing=
-if ! chromium >/dev/null; then
-    apt_install chromium || missing=chromium
+chromium >/dev/null 2>&1 || missing="chromium"
+postgresql >/dev/null 2>&1 || missing="${missing:+$missing }postgresql"
+# shellcheck disable=SC2086 # one word a package
+if [ -n "$missing" ] && apt_install $missing; then
+    missing=
 fi
 if [ -n "$missing" ] && [ -n "${CI:-}" ]; then
     fail "tests need these system packages: $missing; run: $(as_root)apt-get install $missing"
@@ -23,5 +27,5 @@ if [ $# -eq 0 ]; then
 fi
 .venv/bin/python -m pytest "$@" || status=1
 [ -z "$missing" ] ||
-    say "tests in a browser were skipped; this brings what they need: $(as_root)apt-get install $missing"
+    say "tests that need these were skipped; this brings them: $(as_root)apt-get install $missing"
 exit $status
