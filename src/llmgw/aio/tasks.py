@@ -35,13 +35,16 @@ class Tasks:
         self._running: set[asyncio.Task[object]] = set()
         self._on_failure = on_failure
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, work: Coroutine[object, object, T], *, name: str) -> asyncio.Task[T]:
         """Run `work` as a task of this owner. After `aclose` it is refused with `RuntimeError`."""
         if self._closed:
             work.close()
             raise RuntimeError(f"task {name!r} was started after its owner had closed")
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        if self._loop is None:  # asking each time costs a system call
+            self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -7,7 +7,14 @@ from httptools import HttpParserError, HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.net.http1.heads import BadResponse, Framing, ParsedRequest, parse_request, parse_response
+from llmgw.net.http1.heads import (
+    BadResponse,
+    Framing,
+    ParsedRequest,
+    Repeat,
+    parse_request,
+    parse_response,
+)
 from llmgw.net.http1.limits import POOL_LIMITS, SERVER_LIMITS
 from llmgw.net.http1.refusals import Refusal
 
@@ -187,6 +194,73 @@ def test_garbage_is_refused_and_never_raises(tail: bytes) -> None:
         parsed = read(head)
         if isinstance(parsed, ParsedRequest):
             assert parsed.head.target.startswith(b"/") or parsed.head.target == b"*"
+
+
+# ---------------------------------------------------------------- repeated heads
+
+SDK = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: a:1\r\nConnection: keep-alive\r\nX-Note: one\r\n"
+    b"Content-Length: 17\r\nExpect: 100-continue\r\nX-Last: Content-Length: 5\r\n\r\n"
+)
+EDITS = st.tuples(st.integers(0, len(SDK)), st.integers(0, 4), st.binary(max_size=4))
+
+
+def everything(parsed: ParsedRequest) -> tuple[object, ...]:
+    head = parsed.head
+    named = [head.header(name) for name in (b"host", b"content-length", b"x-note", b"x-last", b"none")]
+    told = (parsed.framing, parsed.length, parsed.expects_continue, parsed.http10)
+    return (*told, head.method, head.target, head.peer, head.keep_alive, head.headers, *named)
+
+
+def repeat_of(raw: bytes) -> Repeat:
+    first = read(raw)
+    assert isinstance(first, ParsedRequest)
+    return Repeat(first, raw)
+
+
+@pytest.mark.parametrize("length", [b"0", b"9", b"17", b"18", b"007", b"123456", b"9" * 15])
+def test_a_head_that_differs_in_its_length_alone_is_read_as_if_parsed(length: bytes) -> None:
+    again = SDK.replace(b"17", length)
+    for rest in (b"", b"body", b"\r\n\r\n"):
+        repeated = repeat_of(SDK).read(again + rest)
+        assert repeated is not None and repeated[1] == len(again)
+        parsed = read(again)
+        assert isinstance(parsed, ParsedRequest)
+        assert everything(repeated[0]) == everything(parsed)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SDK.replace(b"17", b""),
+        SDK.replace(b"17", b"17 "),
+        SDK.replace(b"17", b"+17"),
+        SDK.replace(b"17", b"1\r\n7"),
+        SDK.replace(b"17", b"9" * 16),
+        SDK.replace(b"one", b"two"),
+        SDK.replace(b"a:1", b"b:1"),
+        SDK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n",
+        SDK[:-2],
+        SDK[:60],
+        b"",
+    ],
+)
+def test_any_other_head_is_left_to_the_parser(other: bytes) -> None:
+    assert repeat_of(SDK).read(other) is None
+
+
+@given(st.lists(EDITS, max_size=3))
+def test_a_repeated_head_never_says_anything_the_parser_would_not(
+    edits: list[tuple[int, int, bytes]],
+) -> None:
+    raw = SDK
+    for at, gone, put in edits:
+        raw = raw[:at] + put + raw[at + gone :]
+    repeated = repeat_of(SDK).read(raw)
+    if repeated is not None:
+        parsed = read(raw[: repeated[1]])
+        assert isinstance(parsed, ParsedRequest)
+        assert everything(repeated[0]) == everything(parsed)
 
 
 # ---------------------------------------------------------------- responses

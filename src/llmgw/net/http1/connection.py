@@ -17,7 +17,7 @@ from typing import Final, Protocol, cast
 from llmgw.net.http1.chunked import BadChunks, ChunkedBody
 from llmgw.net.http1.deadline import Deadline
 from llmgw.net.http1.exchange import HttpExchange
-from llmgw.net.http1.heads import CHUNKED, HEAD_END, ParsedRequest, parse_request
+from llmgw.net.http1.heads import CHUNKED, HEAD_END, ParsedRequest, Repeat, parse_request
 from llmgw.net.http1.limits import ServerLimits
 from llmgw.net.http1.refusals import (
     HEAD_TOO_LARGE,
@@ -85,6 +85,8 @@ class ServerConnection(asyncio.Protocol):
         self._stage = _HEAD
         self._deadline = Deadline(loop, self._expired)
         self._partial = bytearray()  # of a head
+        self._last: tuple[ParsedRequest, bytes] | None = None  # the last head read, if it had a length
+        self._repeat: Repeat | None = None  # made of it when a second one comes
         self._held: list[bytes] = []  # bytes after the request in progress
         self._held_size = 0
         self._unread_rest = False  # bytes of a next request were swallowed with this one's body
@@ -222,6 +224,11 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------ heads
 
     def _take_head(self, data: bytes) -> None:
+        if not self._partial:
+            repeated = self._read_repeated(data)
+            if repeated is not None:
+                self._begin(repeated[0], data[repeated[1] :])
+                return
         if self._partial:
             searched = max(0, len(self._partial) - len(HEAD_END) + 1)
             self._partial += data
@@ -242,11 +249,22 @@ class ServerConnection(asyncio.Protocol):
         if self._partial:
             data = bytes(self._partial)
             self._partial.clear()
-        parsed = parse_request(data[:size], self._peer, self.limits)
+        raw = data[:size]
+        parsed = parse_request(raw, self._peer, self.limits)
         if isinstance(parsed, Refusal):
             self._refuse(parsed)
-        else:
-            self._begin(parsed, data[size:])
+            return
+        self._last, self._repeat = (parsed, raw) if parsed.length else None, None
+        self._begin(parsed, data[size:])
+
+    def _read_repeated(self, data: bytes) -> tuple[ParsedRequest, int] | None:
+        repeat = self._repeat
+        if repeat is None:
+            if self._last is None:
+                return None
+            repeat = self._repeat = Repeat(*self._last)
+        repeated = repeat.read(data)
+        return repeated if repeated is not None and repeated[1] <= self.limits.head_bytes else None
 
     def _keep_partial(self, data: bytes) -> None:
         if self._partial:
@@ -263,15 +281,19 @@ class ServerConnection(asyncio.Protocol):
     def _begin(self, parsed: ParsedRequest, rest: bytes) -> None:
         self._deadline.clear()
         self.close_after = not parsed.head.keep_alive
+        length = parsed.length
         exchange = self._exchange = HttpExchange(self, parsed)
         if parsed.framing is CHUNKED:
             self._stage = _BODY
             self._chunks = ChunkedBody(exchange.add_body)
-        elif parsed.length:
+        elif length > len(rest):
             self._stage = _BODY
-            self._missing = parsed.length
-        else:
+            self._missing = length
+        else:  # the usual request: its body came with its head
             self._stage = _ANSWER
+            if length:
+                exchange.take_whole_body(rest[:length])
+                rest = rest[length:]
         exchange.task = self._serving.start(exchange)
         if rest:
             self.data_received(rest)

@@ -80,40 +80,24 @@ _OVER = (_ENDED, _VANISHED)
 class HttpExchange:
     """The `Exchange` of production."""
 
-    __slots__ = (
-        "_answer",
-        "_body_size",
-        "_chunked",
-        "_connection",
-        "_held_head",
-        "_limit",
-        "_parsed",
-        "_pause",
-        "_pieces",
-        "_reader",
-        "_reading_since",
-        "_resume",
-        "_silent_body",
-        "body_complete",
-        "task",
-    )
+    # How every exchange begins; on the class, because one is made for each request.
+    task: asyncio.Task[None] | None = None
+    _body_size = 0
+    _reader: asyncio.Future[None] | None = None
+    _limit = 0
+    _reading_since = 0.0
+    _answer = _NONE
+    _held_head = b""
+    _chunked = False
+    _silent_body = False
+    _pause: Callable[[], None] | None = None
+    _resume: Callable[[], None] | None = None
 
     def __init__(self, connection: Carrier, parsed: ParsedRequest) -> None:
         self._connection = connection
         self._parsed = parsed
-        self.task: asyncio.Task[None] | None = None
         self.body_complete = parsed.framing is LENGTH and parsed.length == 0
         self._pieces: list[bytes] = []
-        self._body_size = 0
-        self._reader: asyncio.Future[None] | None = None
-        self._limit = 0
-        self._reading_since = 0.0
-        self._answer = _NONE
-        self._held_head = b""
-        self._chunked = False
-        self._silent_body = False
-        self._pause: Callable[[], None] | None = None
-        self._resume: Callable[[], None] | None = None
 
     @property
     def head(self) -> RequestHead:
@@ -166,6 +150,12 @@ class HttpExchange:
             self._pieces.clear()
             self._connection.hold_reading()
             self._reader.set_exception(BodyTooLarge(f"the body is longer than {self._limit} bytes"))
+
+    def take_whole_body(self, body: bytes) -> None:
+        """The connection received the body at once, before anybody could ask for it."""
+        self._pieces = [body]
+        self._body_size = len(body)
+        self.body_complete = True
 
     def end_body(self) -> None:
         """The connection received the end of the body."""

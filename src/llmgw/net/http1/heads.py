@@ -23,6 +23,10 @@ _NONE: Final[frozenset[bytes]] = frozenset()
 _BLANK = b" \t"
 
 # In a head the parser accepted, in lower case: every line is a field, and no value holds a line break.
+# Digits of a length that a repeated head may bring; with more, the parser is asked what it thinks of it.
+_DIGITS_MAX = 15
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)")
+
 _WATCHED = re.compile(rb"\r\n(host|content-length|transfer-encoding|connection|expect):[ \t]*([^\r]*)")
 # reg-name, IPv4 or [IPv6], with an optional port (RFC 3986 3.2); no userinfo, path or comma.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
@@ -180,6 +184,43 @@ def parse_request(raw: bytes, peer: str, limits: ServerLimits) -> ParsedRequest 
         watched.expect is not None and not http10,
         http10,
     )
+
+
+class Repeat:
+    """Recognises a head that is the one before but for the digits of its Content-Length.
+
+    A client library sends one head again and again over its connection, and of all that is read in it
+    nothing but the length depends on those digits: the parser need not be asked again.
+    """
+
+    __slots__ = ("_after", "_before", "_lower", "_parsed")
+
+    def __init__(self, parsed: ParsedRequest, raw: bytes) -> None:
+        """`parsed`: what `raw` said, with a length."""
+        self._parsed = parsed
+        self._lower = raw.lower()
+        digits = _LENGTH.search(self._lower)
+        assert digits is not None, "a length comes from its field"
+        self._before = raw[: digits.start(1)]
+        self._after = raw[digits.end(1) :]
+
+    def read(self, data: bytes) -> tuple[ParsedRequest, int] | None:
+        """What the head at the start of `data` says, and its size; `None` when it is another."""
+        start = len(self._before)
+        end = data.find(b"\r", start, start + _DIGITS_MAX + 1)
+        digits = data[start:end]
+        if end < 0 or not digits.isdigit():
+            return None
+        if not data.startswith(self._before) or not data.startswith(self._after, end):
+            return None
+        size = end + len(self._after)
+        raw = data[:size]
+        lower = self._lower if len(self._lower) == size else raw.lower()  # names lie where they lay
+        once = self._parsed
+        head = ReceivedHead(
+            once.head.method, once.head.target, raw, lower, once.head.peer, once.head.keep_alive
+        )
+        return ParsedRequest(head, LENGTH, int(digits), once.expects_continue, once.http10), size
 
 
 def _target_refusal(method: bytes, target: bytes) -> Refusal | None:

@@ -20,7 +20,7 @@ _Key = tuple[str, int]
 
 def _host_header(where: _Key) -> bytes:
     host, port = where
-    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()
+    return b"%b:%d" % (f"[{host}]".encode() if ":" in host else host.encode(), port)
 
 
 class EngineResponse:
@@ -90,12 +90,15 @@ class UpstreamPool:
         self._none_open = asyncio.Event()
         self._none_open.set()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, request: UpstreamRequest) -> EngineResponse:
         """Send, and wait for the response head; see `Upstream`."""
         where = (request.host, request.port)
         head = render_head(request, _host_header(where))
-        started = asyncio.get_running_loop().time()
+        if self._loop is None:  # asking each time costs a system call
+            self._loop = asyncio.get_running_loop()
+        started = self._loop.time()
         reused = self._take(where)
         if reused is not None:
             try:
