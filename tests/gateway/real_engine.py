@@ -4,9 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -44,15 +43,12 @@ def llama_cpp(folder: Path, *arguments: str) -> Iterator[int]:
 
 
 def _wait_healthy(port: int, engine: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + 40
-    while time.monotonic() < until:
-        assert engine.poll() is None, "the engine exited"
-        try:
+    for _ in range(800):
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"the engine exited with {engine.wait(0.05)}")
+        with suppress(httpx.TransportError):
             if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
                 return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
     raise AssertionError("the engine did not become healthy")
 
 

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.real_engine import llama_cpp, table_of
+from tests.gateway.real_engine import ENGINE_KEY, llama_cpp, table_of
 from tests.gateway.test_openai_client import client_of
 from tests.gateway.toolkit import rig
 from tests.support.tiny_gguf import ANSWER
@@ -117,10 +117,8 @@ async def test_a_client_that_leaves_a_long_completion_ends_it(tmp_path: Path, ge
                 break
         row = await served.control.row()
         assert row.status == 499 and row.completion_tokens
-        async with asyncio.timeout(10), httpx.AsyncClient() as direct:
-            asked = {"headers": {"authorization": "Bearer real-engine-secret"}}
-            while any(
-                slot["is_processing"]
-                for slot in (await direct.get(f"http://127.0.0.1:{generating}/slots", **asked)).json()
-            ):
+        headers = {"authorization": f"Bearer {ENGINE_KEY}"}
+        async with asyncio.timeout(10), httpx.AsyncClient(headers=headers) as direct:
+            url = f"http://127.0.0.1:{generating}/slots"
+            while any(slot["is_processing"] for slot in (await direct.get(url)).json()):
                 pass
