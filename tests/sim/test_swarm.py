@@ -17,7 +17,11 @@ pytestmark = pytest.mark.sim
 SEEDS = 60
 GROUP = 5  # seeds a test, so that one group's failure does not hide another's
 
-_DIGEST = "from llmgw.sim.cluster import run_seed; from llmgw.sim.options import draw_options; print(run_seed(draw_options({seed})).digest)"
+_DIGEST = """
+from llmgw.sim.cluster import run_seed
+from llmgw.sim.options import draw_options
+print(run_seed(draw_options({seed})).digest)
+"""
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, GROUP))
