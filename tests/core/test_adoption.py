@@ -15,11 +15,12 @@ from llmgw.core.replica import (
     ShardEvent,
     ShardId,
     ShardPhase,
+    breakage,
     phase_of,
     step_shard,
 )
 from tests.core.makers import catalog, definition
-from tests.core.replicas import on, ready, replica, stranger, told
+from tests.core.replicas import OOM, on, ready, replica, stranger, told
 
 P = ShardPhase
 CATALOG = catalog(definition("m", {"engine": "sim", "startup_timeout": "20m"}, scaling={"min": 1}))
@@ -150,9 +151,15 @@ def test_what_was_being_stopped_when_we_met_it_is_no_failure_of_its_model() -> N
     assert adopted.ending is not None
 
 
-@pytest.mark.parametrize("phase", [P.GONE, P.FAILED])
-def test_an_unknown_shard_that_ended_may_be_forgotten(phase: ShardPhase) -> None:
-    heard = hear(stranger(phase))
+def test_what_failed_while_no_server_listened_is_a_failure_of_its_model() -> None:
+    for phase in (P.FAILED, P.STOPPING):  # its last process may still be dying
+        adopted = only(hear(stranger(phase, failure=OOM)))
+        assert breakage(adopted) == OOM
+
+
+@pytest.mark.parametrize("report", [stranger(P.GONE), stranger(P.FAILED, model="removed")])
+def test_an_unknown_shard_that_ended_and_tells_nothing_may_be_forgotten(report: ReportedShard) -> None:
+    heard = hear(report)
     assert heard.replicas == ()
     assert len(heard.forgettable) == 1
 

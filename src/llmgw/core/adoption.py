@@ -1,9 +1,9 @@
 """Decides what a node's report of what it runs means for what we believe (R9).
 
 Laws: a known shard is confirmed and never told to stop by a report; an unknown one whose model may
-still exist is adopted, with its claims and fingerprint as the agent carries them; one that contradicts
-what we know (another node, another incarnation) is stopped; a shard we believe in and a *complete*
-report does not contain is gone.
+still exist is adopted, with its claims and fingerprint as the agent carries them; one that failed while
+nobody listened is adopted as that; one that contradicts what we know (another node, another incarnation)
+is stopped; a shard we believe in and a *complete* report does not contain is gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Adopted(msgspec.Struct, frozen=True):
     replicas: tuple[Replica, ...]
     adopted: tuple[str, ...]  # replicas met for the first time
     unrecognised: tuple[ShardId, ...]  # to be stopped
-    forgettable: tuple[ShardId, ...]  # ended, and nobody's
+    forgettable: tuple[ShardId, ...]  # ended, and nothing to learn from
 
 
 def hear_report(
@@ -56,7 +56,7 @@ def hear_report(
         replica = changed.get(report.id.replica) or believed.get(report.id.replica)
         if replica is not None and _is_ours(replica, node, report):
             changed[replica.id] = hear_known(replica, report, now)
-        elif report.phase in ENDED:
+        elif report.phase in ENDED and not _is_news(replica, report, catalog):
             forgettable.append(report.id)
         elif replica is None or _completes(replica, report):
             changed[report.id.replica] = _join(replica, node, report, catalog, now)
@@ -86,6 +86,11 @@ def _is_ours(replica: Replica, node: str, report: ReportedShard) -> bool:
     return shard is not None and shard.node == node and shard.generation == report.id.generation
 
 
+def _is_news(replica: Replica | None, report: ReportedShard, catalog: Catalog) -> bool:
+    """A failure while no server listened: its model pauses and its reason is told like any other's."""
+    return replica is None and report.phase is ShardPhase.FAILED and report.model in catalog.models
+
+
 def _completes(replica: Replica, report: ReportedShard) -> bool:
     """One more rank of a replica that is being put together from reports."""
     return replica.adopted and not replica.whole and replica.shard(report.id.rank) is None
@@ -107,7 +112,7 @@ def _join(replica: Replica | None, node: str, report: ReportedShard, catalog: Ca
     if joined.course in (Course.STOP, Course.FAIL):
         # The rest of it was told to stop before this part was met.
         return step_shard(joined, shard.rank, ShardEvent.STOP_DECIDED, now)
-    if joined.course is Course.KEEP and report.phase is ShardPhase.STOPPING:
+    if joined.course is Course.KEEP and report.phase is ShardPhase.STOPPING and report.failure is None:
         # Somebody decided that before us; it is no failure of its model.
         return _stopped(joined, now)
     return joined

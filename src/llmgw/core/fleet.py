@@ -214,7 +214,7 @@ class Fleet:
             books.replicas[replica.id] = replica
         for id in heard.adopted:
             replica = books.replicas[id]
-            text = f"found running on {node} as {phase_of(replica).value}"
+            text = f"found on {node} as {phase_of(replica).value}"
             effects.append(h.Record("adopted", text, replica.model, id, node))
         for shard in heard.unrecognised:
             text = "another incarnation than this server knows"
