@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from llmgw.core.refusal import Code, EngineWords, Refuse
 
@@ -27,6 +28,8 @@ class Phase(Enum):
     WAITING = "waiting"  # a good head; nothing has reached the client
     RELAYING = "relaying"  # bytes have reached the client
     ENDED = "ended"
+
+    __hash__ = object.__hash__  # a member is one object; hashing its name is a call, five times a request
 
 
 class Fault(Enum):
@@ -45,6 +48,7 @@ class Fault(Enum):
     ABORTED = "aborted"  # the engine gave up on the answer
     TRUNCATED = "truncated"  # a stream without its terminator
     MALFORMED = "malformed"
+    OVERFLOW = "overflow"  # the prompt is longer than the engine's context
     MISTAKEN = "mistaken"  # 400 and the like: the client's own
 
 
@@ -79,6 +83,9 @@ REACTIONS: Final[dict[Fault, Reaction]] = {
     Fault.ABORTED: Reaction(_UP, "The engine gave up on the answer.", True, True),
     Fault.TRUNCATED: Reaction(_UP, "The engine ended its answer too early.", True, True),
     Fault.MALFORMED: Reaction(_UP, "The engine's answer could not be read.", True, False),
+    Fault.OVERFLOW: Reaction(
+        Code.CONTEXT_EXCEEDED, "The request is longer than the model's context.", False, False
+    ),
     Fault.MISTAKEN: Reaction(Code.INVALID_REQUEST, "The engine refused the request.", False, False),
 }
 
@@ -248,9 +255,9 @@ NEVER: Final[frozenset[tuple[Phase, type[Event]]]] = frozenset(
 )
 
 
-# The same as NEXT, by event: a phase is then found by identity, which costs a request less than hashing.
-_BY_EVENT: Final[dict[type[Event], tuple[tuple[Phase, Phase | None], ...]]] = {
-    kind: tuple((phase, after) for (phase, event), after in NEXT.items() if event is kind)
+# The same as NEXT, by event; where the fault decides, the phase it leads to when it does not end the life.
+_AFTER: Final[dict[type[Event], dict[Phase, Phase]]] = {
+    kind: {phase: after or Phase.CHOOSING for (phase, event), after in NEXT.items() if event is kind}
     for kind in (Asked, Refused, ClientLeft, *_NOT_YET)
 }
 
@@ -261,10 +268,13 @@ class Impossible(Exception):
 
 def step(life: Life, event: Event, policy: Policy, draw: random.Random) -> tuple[Life, Outcome]:
     """The life after an event, and what is to be done about it. Raises `Impossible`."""
-    phase = _after(life.phase, event)
-    settled = _ALWAYS.get(type(event))
+    kind = type(event)
+    phase = _AFTER[kind].get(life.phase)
+    if phase is None:
+        raise Impossible(f"{event!r} while {life.phase.value}")
+    settled = _ALWAYS.get(kind)
     if settled is not None:
-        return _moved(life, phase), settled
+        return structs.replace(life, phase=phase), settled
     match event:
         case Faulted():
             return _faulted(life, event, policy, draw)
@@ -289,13 +299,6 @@ _ALWAYS: Final[dict[type[Event], Outcome]] = {
 }
 
 
-def _after(phase: Phase, event: Event) -> Phase:
-    for before, after in _BY_EVENT[type(event)]:
-        if before is phase:
-            return after or Phase.CHOOSING
-    raise Impossible(f"{event!r} while {phase.value}")
-
-
 def refuse_of(faulted: Faulted) -> Refuse:
     """The error a client sees for a fault."""
     reaction = REACTIONS[faulted.fault]
@@ -304,8 +307,8 @@ def refuse_of(faulted: Faulted) -> Refuse:
     wait_s = None if faulted.retry_after_s is None else max(1, round(faulted.retry_after_s))
     return Refuse(
         reaction.code,
-        (faulted.message if mine else None) or reaction.text,
-        faulted.param if mine else None,
+        (faulted.message if mine or faulted.fault is Fault.OVERFLOW else None) or reaction.text,
+        faulted.param if mine or faulted.fault is Fault.OVERFLOW else None,
         retry_after_s=wait_s if reaction.code is Code.OVERLOADED else None,
         engine=faulted.engine if mine else None,
     )
@@ -329,4 +332,4 @@ def _faulted(life: Life, event: Faulted, policy: Policy, draw: random.Random) ->
 
 
 def _moved(life: Life, phase: Phase) -> Life:
-    return Life(phase, life.dials, life.endpoint, life.tried, life.barred, life.last)
+    return structs.replace(life, phase=phase)

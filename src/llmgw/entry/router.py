@@ -89,7 +89,8 @@ def production_ports() -> RouterPorts:
         upstream=UpstreamPool(),
         dialer=StreamDialer(),
         clock=clock,
-        draw=random.SystemRandom(),
+        # Seeded by the system, not asking it each time: a request's name must differ, not be a secret.
+        draw=random.Random(random.SystemRandom().getrandbits(256)),
     )
 
 

@@ -23,10 +23,11 @@ DEMAND_MAX = 1000
 class Seat:
     """One endpoint and what this router has going on there."""
 
-    __slots__ = ("entry", "headers", "id", "in_flight", "last_s", "replica", "trouble", "weight")
+    __slots__ = ("entry", "headers", "id", "in_flight", "last_s", "permit", "replica", "trouble", "weight")
 
-    def __init__(self, entry: EndpointEntry, cluster_id: str) -> None:
+    def __init__(self, entry: EndpointEntry, cluster_id: str, desk: "Desk") -> None:
         self.id = entry.id
+        self.permit = Permit(desk, self)
         self.in_flight = 0
         self.last_s: float | None = None  # when its last request ended, loop time
         self.trouble: str | None = None  # why it could not be reached, last time
@@ -46,7 +47,7 @@ class Desk:
 
     def __init__(self, time: Callable[[], float]) -> None:
         """`time`: the loop's."""
-        self._time = time
+        self.time = time
         self._seats: dict[str, Seat] = {}
         self._by_model: dict[str, list[Seat]] = {}
         self._withdrawn: dict[str, Seat] = {}
@@ -58,7 +59,7 @@ class Desk:
         known, self._seats = self._seats, {}
         self._by_model = {}
         for id, entry in table.endpoints.items():
-            seat = known.pop(id, None) or self._withdrawn.pop(id, None) or Seat(entry, table.cluster_id)
+            seat = known.pop(id, None) or self._withdrawn.pop(id, None) or Seat(entry, table.cluster_id, self)
             if seat.entry != entry:
                 seat.describe(entry)
             self._seats[id] = seat
@@ -85,12 +86,11 @@ class Desk:
 
     def permit(self, seat: Seat) -> "Permit":
         """Hold one place at an endpoint for the length of a `with` block."""
-        return Permit(self, seat, self._time)
+        return seat.permit
 
-    def released(self, seat: Seat) -> None:
-        """A permit came back."""
-        if not seat.in_flight:
-            self._withdrawn.pop(seat.id, None)
+    def emptied(self, seat: Seat) -> None:
+        """The last permit at an endpoint came back."""
+        self._withdrawn.pop(seat.id, None)
 
     def in_flight(self) -> int:
         """Permits that are out."""
@@ -98,31 +98,30 @@ class Desk:
 
     def use(self) -> dict[str, EndpointUse]:
         """Use by endpoint id, for the control plane."""
-        now = self._time()
+        now = self.time()
         self._withdrawn = {id: seat for id, seat in self._withdrawn.items() if seat.in_flight}
         seats = (*self._seats.values(), *self._withdrawn.values())
         return {seat.id: _use(seat, now) for seat in seats}
 
     def demand(self) -> Mapping[str, float]:
         """Models asked for in vain, with how many seconds ago it was last."""
-        now = self._time()
+        now = self.time()
         self._demand = {name: at for name, at in self._demand.items() if now - at < DEMAND_KEPT_S}
         return {name: now - at for name, at in self._demand.items()}
 
     def _asked_in_vain(self, model: str) -> None:
         if model in self._demand or len(self._demand) < DEMAND_MAX:
-            self._demand[model] = self._time()
+            self._demand[model] = self.time()
 
 
 class Permit:
-    """One place at an endpoint. A class and not a generator: it is entered for every request."""
+    """Places at an endpoint: one for as long as each `with` block lasts. Holds nothing of a request's own."""
 
-    __slots__ = ("_desk", "_seat", "_time")
+    __slots__ = ("_desk", "_seat")
 
-    def __init__(self, desk: Desk, seat: Seat, time: Callable[[], float]) -> None:
+    def __init__(self, desk: Desk, seat: Seat) -> None:
         self._desk = desk
         self._seat = seat
-        self._time = time
 
     def __enter__(self) -> Seat:
         self._seat.in_flight += 1
@@ -131,9 +130,11 @@ class Permit:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._seat.in_flight -= 1
-        self._seat.last_s = self._time()
-        self._desk.released(self._seat)
+        seat, desk = self._seat, self._desk
+        seat.in_flight -= 1
+        seat.last_s = desk.time()
+        if not seat.in_flight:
+            desk.emptied(seat)
 
 
 def _use(seat: Seat, now: float) -> EndpointUse:

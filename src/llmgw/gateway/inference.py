@@ -11,13 +11,14 @@ import msgspec
 from llmgw.core.accounts import model_allowed
 from llmgw.core.refusal import Code, Refuse
 from llmgw.gateway.call import Call, Caller
+from llmgw.gateway.checks import Asking, lacks, too_long
 from llmgw.gateway.record import Accepted, Record
 from llmgw.gateway.relay import Job, Means, Relay
 from llmgw.gateway.served_routes import Relayed
 from llmgw.gateway.state import Served
 from llmgw.gateway.usage import UsageBuffer
 from llmgw.ports import BodyTooLarge, BodyTooSlow, Clock
-from llmgw.wire.openai import Ask, BadAsk, body_for_engine, parse_ask
+from llmgw.wire.openai import Ask, body_for_engine, parse_ask
 
 MIB = 1024 * 1024
 
@@ -38,43 +39,58 @@ class Inference:
         self._route = route
         self._target = route.path.encode()
         self._means = means
+        self._body_max = means.max_body_mb * MIB
 
     async def __call__(self, call: Call, caller: Caller) -> None:
         """Serve one request."""
         means, route = self._means, self._route
-        body = await self._body(call)
-        if isinstance(body, Refuse):
-            call.refuse(body)
+        try:
+            body = await call.exchange.read_body(self._body_max)
+        except (BodyTooLarge, BodyTooSlow) as failed:
+            call.refuse(self._body_refusal(failed))
             return
         ask = parse_ask(body, streams=route.streams)
-        if isinstance(ask, BadAsk):
+        if not isinstance(ask, Ask):
             call.refuse(Refuse(Code.INVALID_REQUEST, ask.message, ask.param))
             return
         model = self._model(ask, caller)
-        if isinstance(model, Refuse):
+        if not isinstance(model, Served):
             call.refuse(model)
             return
-        loop = asyncio.get_running_loop()
-        name = model.entry.name
+        time, name = means.relay.time, model.entry.name
         accepted = Accepted(
-            call.request_id, caller.key, ask, name, route, len(body), means.clock.now(), loop.time()
+            call.request_id, caller.key, ask, name, route, len(body), means.clock.now(), time()
         )
-        record = Record(accepted, loop.time)
-        job = Job(call, ask, model, route, self._target, body_for_engine(body, ask, name))
+        record = Record(accepted, time)
         try:
+            refuse = await self._unfit(Asking(route, body), model, record)
+            if refuse is not None:
+                record.failed(refuse)
+                call.refuse(refuse)
+                return
+            job = Job(call, ask, model, route, self._target, body_for_engine(body, ask, name))
             await Relay(job, means.relay, record).run()
         finally:
             record.write(means.usage)
 
-    async def _body(self, call: Call) -> bytes | Refuse:
-        limit_mb = self._means.max_body_mb
+    async def _unfit(self, asking: Asking, model: Served, record: Record) -> Refuse | None:
+        """Why the model cannot take the request, if so."""
+        refuse = lacks(asking, model)
+        if refuse is not None:
+            return refuse
+        relay = self._means.relay
         try:
-            return await call.exchange.read_body(limit_mb * MIB)
-        except BodyTooLarge:
-            text = f"The body is larger than {limit_mb} MB; send less, or have `clients.max_body_mb` raised."
-            return Refuse(Code.BODY_TOO_LARGE, text)
-        except BodyTooSlow:
+            return await too_long(asking, model, relay.desk, relay.upstream)
+        except asyncio.CancelledError:
+            record.client_left()
+            raise
+
+    def _body_refusal(self, failed: BodyTooLarge | BodyTooSlow) -> Refuse:
+        if isinstance(failed, BodyTooSlow):
             return Refuse(Code.BODY_TOO_SLOW, "The body came too slowly and was given up.")
+        limit_mb = self._means.max_body_mb
+        text = f"The body is larger than {limit_mb} MB; send less, or have `clients.max_body_mb` raised."
+        return Refuse(Code.BODY_TOO_LARGE, text)
 
     def _model(self, ask: Ask, caller: Caller) -> Served | Refuse:
         table, key = caller.table, caller.key

@@ -36,16 +36,19 @@ class Accepted(msgspec.Struct, frozen=True):
 class Record:
     """A row in the making."""
 
+    # How every row begins; on the class, because one is made for each request.
+    usage: Usage | None = None
+    scanner: StreamScanner | None = None
+    _status = 500  # a row that nobody completed tells of a fault of ours
+    _error: str | None = "internal_error"
+    _attempts = 0
+    _endpoint: str | None = None
+    _first_byte_s: float | None = None
+
     def __init__(self, accepted: Accepted, time: Callable[[], float]) -> None:
         self._accepted = accepted
         self._time = time
-        self._status = 500  # a row that nobody completed tells of a fault of ours
-        self._error: str | None = "internal_error"
-        self._attempts = 0
-        self._endpoint: str | None = None
-        self._first_byte_s: float | None = None
-        self.usage: Usage | None = None
-        self.scanner: StreamScanner | None = None
+        self.began_s = accepted.began_s
 
     def attempt(self, endpoint: str) -> None:
         """A request goes to this endpoint."""
@@ -55,7 +58,7 @@ class Record:
 
     def first_byte(self) -> None:
         """The first bytes go to the client."""
-        self._first_byte_s = self._time() - self._accepted.began_s
+        self._first_byte_s = self._time() - self.began_s
 
     def completed(self) -> None:
         """The client got a whole answer."""
@@ -96,7 +99,7 @@ class Record:
                 estimated=estimated,
                 status=self._status,
                 error=self._error,
-                latency_s=self._time() - self._accepted.began_s,
+                latency_s=self._time() - self.began_s,
                 first_byte_s=self._first_byte_s,
                 attempts=self._attempts,
             )

@@ -8,12 +8,14 @@ task, and with it the engine.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Final, assert_never
 
 import msgspec
 
 from llmgw.core import exchange as ex
-from llmgw.core.refusal import EngineWords, Refuse
+from llmgw.core.demands import too_long
+from llmgw.core.refusal import EngineWords
 from llmgw.core.text import printable
 from llmgw.gateway.call import JSON, Call
 from llmgw.gateway.desk import Desk, Seat
@@ -24,10 +26,12 @@ from llmgw.gateway.state import Header, Served
 from llmgw.ports import HttpTimeouts, Stage, Upstream, UpstreamBroke, UpstreamRequest, UpstreamResponse
 from llmgw.wire.errors import error_frame
 from llmgw.wire.openai import Answer, Ask, parse_engine_error
+from llmgw.wire.prompt import Overflow, overflow_in
 from llmgw.wire.sse import StreamFault, StreamScanner
 
 _LOG = logging.getLogger("llmgw.gateway.relay")
 
+OK = 200
 # Of an engine's error; the message inside is clipped further.
 ERROR_BODY_MAX = 64 * 1024
 # Patience with the end of a message whose [DONE] has come; then its connection is not reused.
@@ -50,6 +54,9 @@ _STREAM_FAULTS: Final = {
 }
 
 
+_CLIENTS_OWN: Final = frozenset({ex.Fault.MISTAKEN, ex.Fault.OVERFLOW, ex.Fault.LACKING})
+
+
 class Job(msgspec.Struct, frozen=True):
     """What is to be relayed."""
 
@@ -67,22 +74,24 @@ class Means(msgspec.Struct, frozen=True):
     desk: Desk
     upstream: Upstream
     draw: random.Random
+    time: Callable[[], float]  # the loop's; asking for the loop itself costs a request a system call
     policy: ex.Policy = ex.Policy()
 
 
 class Relay:
     """One request, from the first choice of an endpoint to the last byte."""
 
+    # How every request begins; on the class, because one is made for each.
+    _life = ex.Life()
+    _seat: Seat | None = None
+    _response: UpstreamResponse | None = None
+    _tail_bound: asyncio.Timeout | None = None
+
     def __init__(self, job: Job, means: Means, record: Record) -> None:
         self._job = job
         self._means = means
         self._record = record
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + job.model.timeouts.total
-        self._life = ex.Life()
-        self._seat: Seat | None = None
-        self._response: UpstreamResponse | None = None
-        self._tail_bound: asyncio.Timeout | None = None
+        self._deadline = record.began_s + job.model.timeouts.total
 
     async def run(self) -> None:
         """Relay until the end, whichever it is."""
@@ -108,7 +117,7 @@ class Relay:
         if dial.tried and not means.desk.has_other(job.model, dial.tried):
             await asyncio.sleep(dial.pause_s)
         chosen = means.desk.choose(job.model, dial)
-        if isinstance(chosen, Refuse):
+        if not isinstance(chosen, Seat):
             return self._advance(ex.NoneLeft(chosen))
         with means.desk.permit(chosen) as seat:
             self._advance(ex.Chosen(seat.id))
@@ -118,7 +127,7 @@ class Relay:
                 async with await means.upstream.send(self._request(seat)) as response:
                     return await self._answered(response)
             except UpstreamBroke as broke:
-                late = broke.timed_out and self._loop.time() >= self._deadline - CLOCK_SLACK_S
+                late = broke.timed_out and means.time() >= self._deadline - CLOCK_SLACK_S
                 fault = ex.Fault.OVERDUE if late else _fault_of(broke)
                 if fault is ex.Fault.REFUSED:
                     seat.trouble = broke.reason
@@ -128,21 +137,23 @@ class Relay:
         job, entry = self._job, seat.entry
         accept = b"text/event-stream" if job.ask.stream else b"application/json"
         timeouts = job.model.timeouts
-        left_s = max(0.001, self._deadline - self._loop.time())
+        left_s = max(0.001, self._deadline - self._means.time())
         return UpstreamRequest(
-            host=entry.host,
-            port=entry.port,
-            method="POST",
-            target=job.target,
-            headers=(JSON, (b"accept", accept), job.call.id_header, *seat.headers),
-            body=job.body,
-            timeouts=HttpTimeouts(timeouts.connect, timeouts.first_byte, timeouts.idle, left_s),
+            entry.host,
+            entry.port,
+            "POST",
+            job.target,
+            (JSON, (b"accept", accept), job.call.id_header, *seat.headers),
+            job.body,
+            HttpTimeouts(timeouts.connect, timeouts.first_byte, timeouts.idle, left_s),
         )
 
     async def _answered(self, response: UpstreamResponse) -> ex.Outcome:
-        fault = ex.fault_of_status(response.status, optional=not self._job.route.everywhere)
-        if fault is not None:
-            return await self._refused(response, fault)
+        status = response.status
+        if status != OK:
+            fault = ex.fault_of_status(status, optional=not self._job.route.everywhere)
+            if fault is not None:
+                return await self._refused(response, fault)
         if self._seat is not None:
             self._seat.trouble = None
         self._advance(ex.HeadArrived())
@@ -161,6 +172,9 @@ class Relay:
         except UpstreamBroke:
             body = b""  # the status says enough
         said = parse_engine_error(body)
+        overflow = overflow_in(said) if said is not None else None
+        if overflow is not None:
+            return self._overflowed(overflow)
         if fault is ex.Fault.ESTRANGED and self._seat is not None:
             self._seat.trouble = f"answered with status {response.status}"
         event = ex.Faulted(
@@ -172,6 +186,15 @@ class Relay:
             engine=EngineWords(response.status, said.type if said else None, said.code if said else None),
         )
         return self._fail(event)
+
+    def _overflowed(self, overflow: Overflow) -> ex.Outcome:
+        """The engine found the prompt too long."""
+        job = self._job
+        counted, allowed = overflow.counted, overflow.allowed or job.model.entry.context_length
+        said = None
+        if counted is not None and allowed is not None:
+            said = too_long(job.model.entry.name, job.route.param, counted, allowed).message
+        return self._fail(ex.Faulted(ex.Fault.OVERFLOW, message=said, param=job.route.param))
 
     # ------------------------------------------------------------ streams
 
@@ -214,10 +237,13 @@ class Relay:
         self._record.completed()
         self._job.call.exchange.finish()
         assert self._tail_bound is not None, "a stream has its bound"
-        self._tail_bound.reschedule(self._loop.time() + TAIL_WAIT_S)
+        self._tail_bound.reschedule(self._means.time() + TAIL_WAIT_S)
 
     def _stream_fault(self, fault: StreamFault, data: bytes) -> ex.Outcome:
         said = parse_engine_error(data) if fault is StreamFault.ERROR_FRAME else None
+        overflow = overflow_in(said) if said is not None else None
+        if overflow is not None:
+            return self._overflowed(overflow)
         status = said.status if said else None
         kind = ex.fault_of_status(status) if status else None
         detail = f"{fault.value}: {said.message if said else data[:100]!r}"
@@ -268,7 +294,7 @@ class Relay:
 
     def _fail(self, event: ex.Faulted) -> ex.Outcome:
         job = self._job
-        if event.fault is not ex.Fault.MISTAKEN:
+        if event.fault not in _CLIENTS_OWN:
             what = f"{event.fault.value} ({printable(event.detail[:DETAIL_MAX])})"
             model = job.model.entry.name
             _LOG.warning("%s: %s at %s: %s", job.call.request_id, model, self._life.endpoint, what)
@@ -277,6 +303,8 @@ class Relay:
     def _end(self, outcome: ex.Outcome) -> None:
         call = self._job.call
         match outcome:
+            case ex.GoOn() | ex.Vanish() | ex.Dial():
+                pass  # a whole answer was sent already
             case ex.Reject(refuse):
                 self._record.failed(refuse)
                 call.refuse(refuse)
@@ -288,8 +316,6 @@ class Relay:
             case ex.Finish():
                 self._record.completed()
                 call.exchange.finish()
-            case ex.GoOn() | ex.Vanish() | ex.Dial():
-                pass  # a whole answer was sent already
             case _:
                 assert_never(outcome)
 

@@ -139,7 +139,7 @@ class Router:
 
     def _gateway(self, desk: Desk) -> Gateway:
         options, ports = self._options, self._ports
-        relay = Means(desk, ports.upstream, ports.draw)
+        relay = Means(desk, ports.upstream, ports.draw, desk.time)
         means = InferenceMeans(relay, self._usage, ports.clock, options.max_body_mb)
         pages = Pages(read_files(), chat=options.chat_page)
         table = handlers(means, ModelsPage(desk), pages, Probes(self._current))

@@ -8,6 +8,7 @@ path that is compared is the one that was received, byte for byte; every answer 
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
@@ -20,8 +21,9 @@ from llmgw.gateway.models_page import ModelsPage
 from llmgw.gateway.pages import ASSETS, Pages
 from llmgw.gateway.served_routes import RELAYED
 from llmgw.gateway.state import Current, Header
-from llmgw.ports import Clock, Exchange
+from llmgw.ports import Clock, Exchange, RequestHead
 from llmgw.wire.errors import error_response
+from llmgw.wire.watch_v1 import KeyEntry
 
 OpenHandler = Callable[[Call], Awaitable[None]]
 KeyedHandler = Callable[[Call, Caller], Awaitable[None]]
@@ -32,6 +34,9 @@ class Access(Enum):
 
     OPEN = "open"
     KEY = "key"
+
+
+_OPEN: Final = Access.OPEN  # by its own name: looking it up on the enum is a call
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -86,40 +91,38 @@ class Gateway:
         id_header = (b"x-request-id", request_id.encode())
         path = head.target.partition(b"?")[0]
         route = self._exact.get(path)
-        argument = path
+        route, argument = self._by_prefix(path) if route is None else (route, route.path)
+        call = Call(exchange, request_id, id_header, argument)
         if route is None:
-            route, argument = self._by_prefix(path)
-        if route is None:
-            Call(exchange, request_id, id_header).refuse(NOTHING_HERE)
+            call.refuse(NOTHING_HERE)
             return
-        call = Call(exchange, request_id, id_header, unquote(argument.decode("latin-1"), errors="replace"))
         if head.method != route.method and not (head.method == "HEAD" and route.method == "GET"):
             _refuse_method(call, route)
             return
-        if route.access is Access.OPEN:
+        if route.access is _OPEN:
             await self._handlers.open[route.handler](call)
             return
-        caller = self._caller(exchange)
-        if isinstance(caller, Refuse):
+        caller = self._caller(head)
+        if not isinstance(caller, Caller):
             call.refuse(caller)
             return
         await self._handlers.keyed[route.handler](call, caller)
 
-    def _by_prefix(self, path: bytes) -> tuple[Route | None, bytes]:
+    def _by_prefix(self, path: bytes) -> tuple[Route | None, str]:
         for prefix, route in self._prefixes:
             if path.startswith(prefix) and len(path) > len(prefix):
-                return route, path[len(prefix) :]
-        return None, b""
+                return route, unquote(path[len(prefix) :].decode("latin-1"), errors="replace")
+        return None, ""
 
-    def _caller(self, exchange: Exchange) -> Caller | Refuse:
+    def _caller(self, head: RequestHead) -> Caller | Refuse:
         table = self._current.table
         if table is None:
             # Without a table no key can be judged; that is our trouble and never the client's fault.
             return Refuse(
                 Code.NO_ENDPOINT, "The gateway has just started and knows no models yet; try again."
             )
-        key = authenticate(exchange.head, table, self._clock.now())
-        return key if isinstance(key, Refuse) else Caller(key, table)
+        key = authenticate(head, table, self._clock.now())
+        return Caller(key, table) if isinstance(key, KeyEntry) else key
 
 
 def handlers(means: InferenceMeans, models: ModelsPage, pages: Pages, probes: "Probes") -> Handlers:
