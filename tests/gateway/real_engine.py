@@ -54,7 +54,7 @@ def _wait_healthy(port: int, engine: "subprocess.Popen[bytes]") -> None:
 
 def table_of(port: int, model: wire.ModelEntry = MODEL) -> Callable[[list[Engine]], wire.Snapshot]:
     """What a router serves when there is but this engine."""
-    entry = wire.EndpointEntry("tiny-0", "tiny", "127.0.0.1", port, engine_key=ENGINE_KEY)
+    entry = wire.EndpointEntry("tiny-0", "tiny", "127.0.0.1", port, "llama.cpp", ENGINE_KEY)
 
     def table(engines: list[Engine]) -> wire.Snapshot:
         return msgspec.structs.replace(snapshot(engines), models=(model,), endpoints=(entry,))

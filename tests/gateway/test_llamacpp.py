@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import openai
 import pytest
 
-from tests.gateway.real_engine import ENGINE_KEY, llama_cpp, table_of
+from tests.gateway.real_engine import ENGINE_KEY, MODEL, llama_cpp, table_of
 from tests.gateway.test_openai_client import client_of
 from tests.gateway.toolkit import rig
 from tests.support.tiny_gguf import ANSWER
@@ -122,3 +123,25 @@ async def test_a_client_that_leaves_a_long_completion_ends_it(tmp_path: Path, ge
             url = f"http://127.0.0.1:{generating}/slots"
             while any(slot["is_processing"] for slot in (await direct.get(url)).json()):
                 pass
+
+
+@pytest.mark.parametrize("context", [None, 256, 100_000])
+async def test_too_long_a_conversation_is_told_as_such_whoever_finds_it(
+    tmp_path: Path, generating: int, context: int | None
+) -> None:
+    model = msgspec.structs.replace(MODEL, context_length=context)
+    async with rig(tmp_path, table=table_of(generating, model)) as served, client_of(served) as client:
+        for words in (350, 2000):  # near the limit a token is about four bytes for others, here it is one
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(
+                    model="tiny", messages=[{"role": "user", "content": "w " * words}]
+                )
+            assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "messages")
+            assert "256" in refused.value.message
+
+
+async def test_too_long_an_input_of_embeddings_is_the_clients_mistake(tmp_path: Path, embedding: int) -> None:
+    async with rig(tmp_path, table=table_of(embedding)) as served, client_of(served) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.embeddings.create(model="tiny", input="word " * 300)
+        assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")

@@ -11,7 +11,7 @@ import msgspec
 from llmgw.core.accounts import model_allowed
 from llmgw.core.refusal import Code, Refuse
 from llmgw.gateway.call import Call, Caller
-from llmgw.gateway.checks import Asking, lacks, too_long
+from llmgw.gateway.checks import Asking, doubtful, lacks, too_long
 from llmgw.gateway.record import Accepted, Record
 from llmgw.gateway.relay import Job, Means, Relay
 from llmgw.gateway.served_routes import Relayed
@@ -63,7 +63,7 @@ class Inference:
         )
         record = Record(accepted, time)
         try:
-            refuse = await self._unfit(Asking(route, body), model, record)
+            refuse = await self._unfit(Asking(route, body), model, record) if doubtful(body, model) else None
             if refuse is not None:
                 record.failed(refuse)
                 call.refuse(refuse)

@@ -22,17 +22,18 @@ class Relayed(msgspec.Struct, frozen=True):
 
     path: str
     counts: Counts
+    param: str  # which parameter holds what the model reads
     capability: str | None = None  # what a model that lists its capabilities must have for it
     streams: bool = False  # `"stream": true` means something
     everywhere: bool = False  # every engine has it: a 404 says that the engine is not what we think
 
 
-CHAT = Relayed("/v1/chat/completions", Counts.BOTH, "chat", streams=True, everywhere=True)
+CHAT = Relayed("/v1/chat/completions", Counts.BOTH, "messages", "chat", streams=True, everywhere=True)
 
 RELAYED: tuple[Relayed, ...] = (
     CHAT,
-    Relayed("/v1/completions", Counts.BOTH, "completions", streams=True, everywhere=True),
-    Relayed("/v1/embeddings", Counts.PROMPT, "embeddings"),
-    Relayed("/tokenize", Counts.NOTHING),
-    Relayed("/detokenize", Counts.NOTHING),
+    Relayed("/v1/completions", Counts.BOTH, "prompt", "completions", streams=True, everywhere=True),
+    Relayed("/v1/embeddings", Counts.PROMPT, "input", "embeddings"),
+    Relayed("/tokenize", Counts.NOTHING, "content"),
+    Relayed("/detokenize", Counts.NOTHING, "tokens"),
 )
