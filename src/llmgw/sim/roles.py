@@ -79,7 +79,8 @@ class Keeper:
     @property
     def role(self) -> LoopOwner | None:
         """What runs in its process now, once built."""
-        program = self.process.program if self.process is not None else None
+        process = self.process
+        program = process.program if process is not None and process.alive else None
         return program.running if isinstance(program, Role) else None
 
     def signal(self, signum: int) -> bool:
