@@ -33,7 +33,8 @@ class Injector:
             Fault.STOP_SERVER: lambda: world.server_keeper.signal(signal.SIGTERM),
             Fault.KILL_ROUTER: lambda: self._kill_one(sorted(world.facts.routers)),
             Fault.KILL_ENGINE: lambda: self._kill_one(sorted(world.facts.engines)),
-            Fault.POWER_OFF: self._power_off,
+            Fault.POWER_OFF: lambda: self._power_off(wipe=False),
+            Fault.WIPE: lambda: self._power_off(wipe=True),
             Fault.CUT: lambda: self._cut(both=True),
             Fault.CUT_ONE_WAY: lambda: self._cut(both=False),
             Fault.ISOLATE_MANY: self._isolate_many,
@@ -88,12 +89,16 @@ class Injector:
 
         self._world.tasks.start(wait(), name=name)
 
-    def _power_off(self) -> bool:
+    def _power_off(self, wipe: bool) -> bool:
+        """A machine loses power; with `wipe` it is installed anew before it is back."""
         node = self._agent()
         if not node.machine.on:
             return False
-        self._world.note("power", f"{node.machine.name} off", node.machine.name)
+        how = "off, its disk is replaced" if wipe else "off"
+        self._world.note("power", f"{node.machine.name} {how}", node.machine.name)
         node.machine.power_off()
+        if wipe:
+            node.machine.files.clear()
         self._later(lambda: power_on(self._world, node), f"power of {node.machine.name}")
         return True
 

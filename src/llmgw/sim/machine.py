@@ -246,16 +246,19 @@ class SimHandle:
 class SimFiles:
     """Implements `ports.StateFiles` on a machine's disk."""
 
-    def __init__(self, machine: SimMachine, folder: str) -> None:
+    def __init__(self, machine: SimMachine, folder: str, is_full: Callable[[], bool] = lambda: False) -> None:
         self._files = machine.files
         self._folder = folder
+        self._is_full = is_full
 
     def read(self, name: str) -> bytes | None:
         """The content, or `None`."""
         return self._files.get(self.path(name))
 
     def write(self, name: str, data: bytes) -> None:
-        """Whole or not at all."""
+        """Whole or not at all. Raises `OSError` when the disk is full."""
+        if self._is_full():
+            raise OSError(28, "No space left on device", self.path(name))
         self._files[self.path(name)] = data
 
     def remove(self, name: str) -> None:

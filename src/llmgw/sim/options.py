@@ -24,6 +24,7 @@ class Fault(Enum):
     KILL_ROUTER = "kill_router"
     KILL_ENGINE = "kill_engine"
     POWER_OFF = "power_off"
+    WIPE = "wipe"
     CUT = "cut"
     CUT_ONE_WAY = "cut_one_way"
     ISOLATE_MANY = "isolate_many"
@@ -32,6 +33,7 @@ class Fault(Enum):
     STORE_DOWN = "store_down"
     REPLY_LOST = "reply_lost"
     CLOCK_SKEW = "clock_skew"
+    DISK_FULL = "disk_full"
     SLOW_ROUTER = "slow_router"
     ENGINE_SLOW = "engine_slow"
     ENGINE_FAILS = "engine_fails"
@@ -60,7 +62,10 @@ ENGINE_FAULTS = frozenset(
 """Faults drawn for each engine that is started: their strength is a chance."""
 
 STANDING_FAULTS = frozenset(
-    {Fault.STORE_SLOW, Fault.STORE_DOWN, Fault.REPLY_LOST, Fault.CLOCK_SKEW, Fault.SLOW_ROUTER}
+    {
+        *(Fault.STORE_SLOW, Fault.STORE_DOWN, Fault.REPLY_LOST),
+        *(Fault.CLOCK_SKEW, Fault.DISK_FULL, Fault.SLOW_ROUTER),
+    }
 )
 """Faults that something draws for itself each time it is used: their strength is a chance."""
 

@@ -65,8 +65,11 @@ class SimAgent:
         self._pool = pool
 
     async def run(self) -> None:
-        """Until closed."""
-        await self._agent.run()
+        """Until closed. Raises `CannotRun` where `llmgw agent` ends with one line."""
+        try:
+            await self._agent.run()
+        except OSError as error:
+            raise CannotRun(f"cannot use {AGENT_STATE}: {error.strerror or error}") from error
 
     async def aclose(self) -> None:
         """Both."""
@@ -93,6 +96,7 @@ class World:
         self.facts.settling_s = options.settling_s
         self._fates = self.chance("fates")
         self._routers = self.chance("routers")
+        self._disks = self.chance("disks")
         self.weather = Weather(options, self.chance("store"), self.strike)
         self.server_machine = SimMachine("server", SERVER_ADDRESS, self.network, self._server_program, self)
         self.server_clock = self._clock("server")
@@ -157,7 +161,11 @@ class World:
 
         async def agent(process: SimProcess) -> LoopOwner:
             pool = UpstreamPool()
-            return SimAgent(build_agent(agent_settings(node), self._agent_ports(node, pool, draw)), pool)
+            try:
+                agent = build_agent(agent_settings(node), self._agent_ports(node, pool, draw))
+            except OSError as error:
+                raise CannotRun(f"cannot use {AGENT_STATE}: {error.strerror or error}") from error
+            return SimAgent(agent, pool)
 
         node.keeper = Keeper(
             node.machine, SpawnSpec(("agent",), {}, ""), lambda: Role(agent), lambda: rest.uniform(0.1, 5.0)
@@ -171,7 +179,7 @@ class World:
             dialer=TappedDialer(StreamDialer(), machine.name, self),
             upstream=pool,
             processes=machine,
-            files=SimFiles(machine, AGENT_STATE),
+            files=SimFiles(machine, AGENT_STATE, self._disk_is_full),
             probe=SimProbe(machine, node.hardware),
             checks=SimChecks(machine),
             logs=SimLogs(machine, f"{AGENT_STATE}/logs"),
@@ -207,6 +215,12 @@ class World:
             f"unix:{spec.argv[3].rpartition('/')[0]}/watch.sock", "settings", int(spec.argv[-1]), VERSION
         )
         return SimRouter(plan, self, self._apply_delay, self._routers)
+
+    def _disk_is_full(self) -> bool:
+        full = not self.calm and self._disks.random() < self.options.strength(Fault.DISK_FULL)
+        if full:
+            self.strike(Fault.DISK_FULL)
+        return full
 
     def _apply_delay(self) -> float:
         if self.calm or self._routers.random() >= self.options.strength(Fault.SLOW_ROUTER):
