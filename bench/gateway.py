@@ -1,8 +1,8 @@
 """Measures what the gateway costs: a router process beside nginx and beside nothing, in one run.
 
-One mock engine behind two ports, one load generator. The subject has a core for itself, the instruments
-have the others, subjects take turns and those that wait are stopped. Two loads: plain answers as fast as
-they come (64 connections), and paced streams (200, an event each 20 ms) that saturate nobody. What
+One instrument plays the engine, behind two ports, and the clients. The subject has a core for itself, the
+instrument another; subjects take turns and those that wait are stopped. Two loads: plain answers as fast
+as they come (64 connections), and paced streams (200, an event each 20 ms) that saturate nobody. What
 counts are the ratios within a round; each figure is the median over the rounds.
 """
 
@@ -23,14 +23,14 @@ import msgspec
 
 from bench.facts import ROOT, save
 from bench.rig.feeder import Feeder
-from bench.rig.instruments import (
+from bench.rig.instrument import (
     CannotMeasure,
     Cores,
+    Instrument,
     Load,
-    LoadGenerator,
     Sample,
     build,
-    mock_engine,
+    instrument,
     pinned,
     split_cores,
 )
@@ -75,7 +75,7 @@ class Measured(msgspec.Struct, frozen=True):
     load: str  # plain, streams
     sample: Sample
     subject_share: float
-    instruments_share: float
+    instrument_share: float
     # Shares of the whole run that somebody else took: the core was busy and it was none of ours.
     others_on_subject_core: float
     rss_mb: float
@@ -86,7 +86,8 @@ class Stand(msgspec.Struct, frozen=True):
     """Everything that runs during a measurement."""
 
     cores: Cores
-    load_generator: LoadGenerator
+    instrument: Instrument
+    key: str
     subjects: tuple[Subject, ...]
     feeder: Feeder
 
@@ -98,20 +99,19 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
     build(folder)
     key = make_key(random.SystemRandom())
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(pinned(cores.instruments))
-        engine = await stack.enter_async_context(
-            mock_engine(folder, cores.instruments, chunks=CHUNKS, pace_s=PACE_S)
+        stack.enter_context(pinned(cores.instrument))
+        tool = await stack.enter_async_context(
+            instrument(folder, cores.instrument, chunks=CHUNKS, pace_s=PACE_S)
         )
-        site = Site(folder, cores.subject, engine, key)
-        feeder = Feeder(engine.ports, key)
-        subjects = [Subject("direct", engine.ports[0])]
+        site = Site(folder, cores.subject, tool.engine, key)
+        feeder = Feeder(tool.engine.ports, key)
+        subjects = [Subject("direct", tool.engine.ports[0])]
         if nginx_binary() is not None:
             subjects.append(await stack.enter_async_context(nginx(site)))
         subjects.append(await stack.enter_async_context(router(site, feeder)))
         for subject in subjects:
             subject.rest()
-        load_generator = LoadGenerator(folder, cores.instruments, engine, key.text)
-        yield Stand(cores, load_generator, tuple(subjects), feeder)
+        yield Stand(cores, tool, key.text, tuple(subjects), feeder)
 
 
 async def measure(on: Stand, plan: Plan) -> list[Measured]:
@@ -132,7 +132,7 @@ async def measure_one(on: Stand, subject: Subject, name: str, load: Load) -> Mea
     loop = asyncio.get_running_loop()
     began = loop.time()
     sample, rss_mb = await asyncio.gather(
-        on.load_generator.run(subject.port, load, subject.pids),
+        on.instrument.run(subject.port, load, on.key, subject.pids),
         _rss_under_load(subject, load),
     )
     took = loop.time() - began
@@ -141,16 +141,16 @@ async def measure_one(on: Stand, subject: Subject, name: str, load: Load) -> Mea
     await asyncio.sleep(SETTLE_S)
     subject.rest()
     subject_share = sample.subject_cpu_s / sample.seconds
-    instruments_share = (sample.engine_cpu_s + sample.load_cpu_s) / sample.seconds
+    instrument_share = (sample.engine_busy_s + sample.load_busy_s) / sample.seconds
     return Measured(
         subject.name,
         name,
         sample,
         round(subject_share, 3),
-        round(instruments_share, 3),
+        round(instrument_share, 3),
         round(others, 3),
         round(rss_mb, 1),
-        who_saturated(subject_share, instruments_share, others, len(on.cores.instruments)),
+        who_saturated(subject_share, instrument_share, others),
     )
 
 
@@ -159,12 +159,12 @@ async def _rss_under_load(subject: Subject, load: Load) -> float:
     return subject.rss_mb()
 
 
-def who_saturated(subject: float, instruments: float, others: float, cores: int) -> str:
-    """Which part had no time left: with one core, engine and load generator together have one."""
+def who_saturated(subject: float, instrument: float, others: float) -> str:
+    """Which part had no time left; shares of one core."""
     if subject >= SATURATED:
         return "subject"
-    if instruments >= SATURATED * min(cores, 2):
-        return "instruments"
+    if instrument >= SATURATED:
+        return "instrument"
     if subject + others >= BUSY:
         return "others"
     return "nobody"

@@ -52,7 +52,7 @@ def gateway_section(result: dict[str, Any]) -> list[str]:
         "## The gateway",
         "",
         f"A router process, nginx and nothing in between take turns in one run of {result['rounds']} rounds.",
-        "The subject has a core for itself, the mock engine and the load generator have the others, and who",
+        "The subject has a core for itself, who plays engine and clients has another and never sleeps; who",
         f"waits is stopped. First plain answers, as fast as {result['connections']} connections take them;",
         f"then {result['streams']} streams with an event every {pace_ms:g} ms. The router checks the key,",
         "keeps usage and follows its control plane; nginx compares the header. Figures are medians over",

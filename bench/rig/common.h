@@ -1,4 +1,4 @@
-// What both instruments need: the clock, failing, and growing nothing they do not need.
+// What the parts of the instrument share: the clock, failing, sockets.
 #ifndef LLMGW_BENCH_COMMON_H
 #define LLMGW_BENCH_COMMON_H
 
@@ -7,13 +7,11 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,12 +29,6 @@ static inline void die(const char *what) {
     exit(1);
 }
 
-// An instrument whose starter is gone measures nothing for anybody.
-static inline void end_with_parent(void) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGPIPE, SIG_IGN);
-}
-
 static inline void no_delay(int fd) {
     int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -52,5 +44,14 @@ static inline void watch(int epoll, int fd, void *owner) {
     struct epoll_event interest = {.events = EPOLLIN, .data.ptr = owner};
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest)) die("epoll_ctl");
 }
+
+// The mock engine (engine.c): opens `listeners` free ports and prints them on one line.
+int engine_open(int listeners, int chunks, uint64_t pace_ns);  // returns what to poll for its work
+void engine_arm(void);           // before such a poll: have it end when the next chunk is due
+void engine_turn(void);          // do what there is to do, wait for nothing
+uint64_t engine_busy_ns(void);   // time spent on it so far
+
+// The load generator (load.c): one measurement, described and answered in one line.
+void load_run(char *order);
 
 #endif

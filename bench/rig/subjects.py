@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from bench.rig.feeder import Feeder
-from bench.rig.instruments import CannotMeasure, Engine, pinned
+from bench.rig.instrument import CannotMeasure, Engine, pinned
 from llmgw.core.accounts import FreshKey
 from llmgw.entry.router_settings import RouterSettings, dump
 from llmgw.net.streams import WebSocketListener

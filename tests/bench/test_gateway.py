@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from bench import gateway, report
-from bench.rig import instruments
-from bench.rig.instruments import CannotMeasure, Engine, Load, LoadGenerator, build, mock_engine
+from bench.rig.instrument import NO_COMPILER, CannotMeasure, Instrument, Load, build, instrument
 from bench.rig.subjects import nginx_binary
 
 pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None and shutil.which("gcc") is None, reason=instruments.NO_COMPILER
+    shutil.which("cc") is None and shutil.which("gcc") is None, reason=NO_COMPILER
 )
 
 CORES = frozenset(os.sched_getaffinity(0))
@@ -36,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def engine(folder: Path) -> AsyncIterator[Engine]:
-    async with mock_engine(folder, CORES, chunks=CHUNKS, pace_s=0.005) as running:
+async def tool(folder: Path) -> AsyncIterator[Instrument]:
+    async with instrument(folder, CORES, chunks=CHUNKS, pace_s=0.005) as running:
         yield running
 
 
@@ -49,12 +48,12 @@ def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> byte
     return answer.read()
 
 
-async def test_the_mock_engine_answers_plain_and_streams_on_one_connection(engine: Engine) -> None:
-    for port in engine.ports:
+async def test_the_mock_engine_answers_plain_and_streams_on_one_connection(tool: Instrument) -> None:
+    for port in tool.engine.ports:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         assert json.loads(ask(connection, {"model": "mock"}))["model"] == "mock"
         events = ask(connection, {"model": "mock", "stream": True}).split(b"\n\n")
-        assert len(events) == engine.events + 1  # after the last comes nothing
+        assert len(events) == tool.engine.events + 1  # after the last comes nothing
         assert events[-2:] == [b"data: [DONE]", b""]
         assert json.loads(events[0].removeprefix(b"data: "))["choices"][0]["delta"]["content"]
         assert json.loads(events[-3].removeprefix(b"data: "))["usage"]["completion_tokens"] == 64
@@ -62,30 +61,30 @@ async def test_the_mock_engine_answers_plain_and_streams_on_one_connection(engin
         connection.close()
 
 
-async def test_the_load_generator_counts_answers_and_events(folder: Path, engine: Engine) -> None:
-    load_generator = LoadGenerator(folder, CORES, engine, "any")
-    plain = await load_generator.run(engine.ports[0], Load(3, 0, 0.05, 0.2))
+async def test_the_load_generator_counts_answers_and_events(tool: Instrument) -> None:
+    port = tool.engine.ports[0]
+    plain = await tool.run(port, Load(3, 0, 0.05, 0.2), "any")
     assert plain.requests > 0 and plain.events == 0 and plain.errors == 0
     assert plain.latency_p50_s is not None and plain.first_event_p50_s is None
-    streams = await load_generator.run(engine.ports[0], Load(3, engine.events, 0.05, 0.4), (engine.pid,))
+    streams = await tool.run(port, Load(3, tool.engine.events, 0.05, 0.4), "any", (os.getpid(),))
     assert streams.requests > 0 and streams.events >= streams.requests * CHUNKS
     assert streams.gap_p50_s is not None and streams.first_event_p50_s is not None
-    assert streams.subject_cpu_s == streams.engine_cpu_s
+    assert 0 < streams.engine_busy_s + streams.load_busy_s < streams.seconds
+    again = await tool.run(tool.engine.ports[1], Load(2, 0, 0.05, 0.1), "any")
+    assert again.requests > 0 and again.events == 0
 
 
-async def test_a_stream_that_is_not_whole_is_no_measurement(folder: Path, engine: Engine) -> None:
-    load_generator = LoadGenerator(folder, CORES, engine, "any")
+async def test_a_stream_that_is_not_whole_is_no_measurement(tool: Instrument) -> None:
     with pytest.raises(CannotMeasure, match="wrong number of events"):
-        await load_generator.run(engine.ports[0], Load(3, engine.events + 1, 0.05, 0.4))
+        await tool.run(tool.engine.ports[0], Load(3, tool.engine.events + 1, 0.05, 0.4), "any")
 
 
 async def test_a_refused_key_is_no_measurement(tmp_path: Path) -> None:
     async with gateway.stand(tmp_path) as on:
-        stranger = LoadGenerator(tmp_path, on.cores.instruments, on.load_generator.engine, "sk-unknown")
         router = on.subjects[-1]
         router.wake()
         with pytest.raises(CannotMeasure, match="401"):
-            await stranger.run(router.port, BRIEF.plain, router.pids)
+            await on.instrument.run(router.port, BRIEF.plain, "sk-unknown", router.pids)
 
 
 async def test_one_brief_round_has_every_figure(tmp_path: Path) -> None:
@@ -100,23 +99,23 @@ async def test_one_brief_round_has_every_figure(tmp_path: Path) -> None:
     assert (result["chunk_cpu_ratio_nginx"] is None) == (nginx_binary() is None)
     assert result["first_chunk_added_p50_s"] is not None
     assert len(result["samples"]) == 2 * len(subjects)
-    assert {measured.saturated for measured in found} <= {"subject", "instruments", "others", "nobody"}
+    assert {measured.saturated for measured in found} <= {"subject", "instrument", "others", "nobody"}
     assert json.loads(json.dumps(result)) == result
 
 
 @pytest.mark.parametrize(
-    ("subject", "engine_and_load", "others", "who"),
+    ("subject", "instrument_share", "others", "who"),
     [
         (0.97, 0.5, 0.0, "subject"),
-        (0.5, 0.98, 0.0, "instruments"),
+        (0.5, 0.98, 0.0, "instrument"),
         (0.5, 0.5, 0.48, "others"),
         (0.5, 0.5, 0.1, "nobody"),
     ],
 )
 def test_whoever_has_no_time_left_saturated(
-    subject: float, engine_and_load: float, others: float, who: str
+    subject: float, instrument_share: float, others: float, who: str
 ) -> None:
-    assert gateway.who_saturated(subject, engine_and_load, others, 1) == who
+    assert gateway.who_saturated(subject, instrument_share, others) == who
 
 
 def test_the_page_says_what_the_file_says(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
-// Asks as many clients would: one thread, epoll, keep-alive, each connection asks again when it is answered.
+// Asks as many clients would: keep-alive, each connection asks again when it is answered.
 //
-// usage: load_generator -p PORT -c CONNECTIONS -w WARM_UP_S -t MEASURED_S -k API_KEY -e EVENTS [-d DELAY_S]
-//                       [-s PID,...] [-i PID,...]
-//
+// One order is one line: PORT CONNECTIONS EVENTS WARM_UP_S MEASURED_S DELAY_S API_KEY PID,PID,… (or -).
 // EVENTS is 0 for plain answers; for streams it is how many events each must bring, the closing ones
 // included. Connections begin to ask spread over DELAY_S. After the warm-up it counts for MEASURED_S and
-// prints one line of JSON: counts, latencies and gaps in seconds, and the CPU seconds that were used by
-// the subject (-s), the engine (-i) and this process. Any answer that is not a whole 200 is an error, and
-// the first one is printed.
+// prints one line of JSON: counts, latencies and gaps in seconds, the CPU seconds the processes used, and
+// the seconds that the engine and this part were busy. Any answer that is not a whole 200 is an error, and
+// the first one is told.
+//
+// While it runs nothing here sleeps: who waits has to be woken, and on a virtual machine that costs the
+// subject, who does the waking, more than its own work.
 #include "common.h"
-
-#include <sys/resource.h>
 
 enum { HEAD_MAX = 8 * 1024, READ_MAX = 256 * 1024, EVENTS_A_TURN = 256, TAIL = 5 };
 
@@ -41,6 +40,7 @@ static char *request;
 static size_t request_size;
 static int epoll, events_wanted, measuring;
 static uint64_t answered, events_seen, errors;
+static char first_error[400];
 
 static void note(struct durations *d, uint64_t ns) {
     if (d->used == d->room) {
@@ -57,7 +57,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 static void complain(const char *what, const char *text) {
-    if (measuring && !errors++) fprintf(stderr, "%s: %.300s\n", what, text);
+    if (measuring && !errors++) snprintf(first_error, sizeof first_error, "%s: %.300s", what, text);
 }
 
 // ---------------------------------------------------------------- asking
@@ -204,13 +204,6 @@ static double cpu_of(const char *pids) {
     return ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double own_cpu(void) {
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
-    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
-}
-
 static void print_durations(const char *name, struct durations *d) {
     qsort(d->values, d->used, sizeof *d->values, by_size);
     for (int percent = 50; percent < 100; percent += 49) {
@@ -221,33 +214,29 @@ static void print_durations(const char *name, struct durations *d) {
     }
 }
 
+static void print_text(const char *text) {  // the inside of a JSON string
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') printf("\\%c", c);
+        else if (c < 0x20 || c > 0x7e) printf("\\u%04x", c);
+        else putchar(c);
+    }
+}
+
 // ---------------------------------------------------------------- run
 
-struct options {
+struct order {
     int port, connections;
     double warm_up_s, measured_s, delay_s;
-    const char *key, *subject, *engine;
+    char key[256], subject[256];
 };
 
-static struct options read_options(int argc, char **argv) {
-    struct options o = {.subject = "", .engine = "", .key = ""};
-    int letter;
-    while ((letter = getopt(argc, argv, "p:c:w:t:d:k:e:s:i:")) > 0) switch (letter) {
-        case 'p': o.port = atoi(optarg); break;
-        case 'c': o.connections = atoi(optarg); break;
-        case 'w': o.warm_up_s = atof(optarg); break;
-        case 't': o.measured_s = atof(optarg); break;
-        case 'd': o.delay_s = atof(optarg); break;
-        case 'k': o.key = optarg; break;
-        case 'e': events_wanted = atoi(optarg); break;
-        case 's': o.subject = optarg; break;
-        case 'i': o.engine = optarg; break;
-        default: exit(2);
-    }
-    if (o.port <= 0 || o.connections <= 0 || o.measured_s <= 0) {
-        fprintf(stderr, "load_generator needs -p, -c and -t\n");
-        exit(2);
-    }
+static struct order read_order(const char *line) {
+    struct order o = {0};
+    int read = sscanf(line, "%d %d %d %lf %lf %lf %255s %255s", &o.port, &o.connections, &events_wanted,
+                      &o.warm_up_s, &o.measured_s, &o.delay_s, o.key, o.subject);
+    if (read != 8 || o.connections <= 0 || o.measured_s <= 0) die("order");
+    if (!strcmp(o.subject, "-")) *o.subject = 0;
     return o;
 }
 
@@ -258,42 +247,68 @@ static void read_some(struct connection *c) {
     else dial_again(c, n ? strerror(errno) : "closed");
 }
 
-int main(int argc, char **argv) {
-    struct options o = read_options(argc, argv);
-    end_with_parent();
+static uint64_t turn(void) {
+    struct epoll_event events[EVENTS_A_TURN];
+    int n = epoll_wait(epoll, events, EVENTS_A_TURN, 0);
+    if (n <= 0) return 0;
+    uint64_t began = now_ns();
+    for (int i = 0; i < n; i++) read_some(events[i].data.ptr);
+    return now_ns() - began;
+}
+
+static struct connection *open_all(const struct order *o, uint64_t start) {
+    struct connection *all = calloc((size_t)o->connections, sizeof *all);
+    if (!all) die("calloc");
+    for (int i = 0; i < o->connections; i++) {
+        all[i].begins_ns = start + (uint64_t)(o->delay_s * NS_A_SECOND * i / o->connections);
+        dial(&all[i]);
+    }
+    return all;
+}
+
+static void forget_everything(void) {
+    latencies.used = first_events.used = gaps.used = 0;
+    answered = events_seen = errors = 0;
+    *first_error = 0;
+    measuring = 0;
+}
+
+void load_run(char *line) {
+    struct order o = read_order(line);
+    forget_everything();
     epoll = epoll_create1(0);
     address = loopback(o.port);
     make_request(o.key, o.port);
-    struct connection *all = calloc((size_t)o.connections, sizeof *all);
-    if (!all) die("calloc");
-    uint64_t start = now_ns(), measure_at = start + (uint64_t)(o.warm_up_s * NS_A_SECOND);
-    uint64_t stop_at = measure_at + (uint64_t)(o.measured_s * NS_A_SECOND), began = 0;
-    for (int i = 0; i < o.connections; i++) {
-        all[i].begins_ns = start + (uint64_t)(o.delay_s * NS_A_SECOND * i / o.connections);
-        dial(&all[i]);
-    }
-    double subject_s = 0, engine_s = 0, own_s = 0;
+    uint64_t start = now_ns(), began = 0, measure_at = start + (uint64_t)(o.warm_up_s * NS_A_SECOND);
+    uint64_t stop_at = measure_at + (uint64_t)(o.measured_s * NS_A_SECOND);
+    struct connection *all = open_all(&o, start);
+    double subject_s = 0;
+    uint64_t engine_ns = 0, load_ns = 0;
     int asking = 0;
-    struct epoll_event events[EVENTS_A_TURN];
     for (uint64_t now = now_ns(); now < stop_at; now = now_ns()) {
         while (asking < o.connections && all[asking].begins_ns <= now) ask(&all[asking++]);
         if (!measuring && now >= measure_at) {
             measuring = 1;
+            subject_s = cpu_of(o.subject), engine_ns = engine_busy_ns(), load_ns = 0;
             began = now_ns();
-            subject_s = cpu_of(o.subject), engine_s = cpu_of(o.engine), own_s = own_cpu();
         }
-        int n = epoll_wait(epoll, events, EVENTS_A_TURN, 1);
-        for (int i = 0; i < n; i++) read_some(events[i].data.ptr);
+        engine_turn();
+        load_ns += turn();
     }
     double seconds = (double)(now_ns() - began) / NS_A_SECOND;
-    subject_s = cpu_of(o.subject) - subject_s, engine_s = cpu_of(o.engine) - engine_s;
-    own_s = own_cpu() - own_s;
-    measuring = 0;
+    subject_s = cpu_of(o.subject) - subject_s;
     printf("{\"seconds\": %.4f, \"requests\": %llu, \"events\": %llu, \"errors\": %llu, ", seconds,
            (unsigned long long)answered, (unsigned long long)events_seen, (unsigned long long)errors);
     print_durations("latency", &latencies);
     print_durations("first_event", &first_events);
     print_durations("gap", &gaps);
-    printf("\"subject_cpu_s\": %.3f, \"engine_cpu_s\": %.3f, \"load_cpu_s\": %.4f}\n", subject_s, engine_s, own_s);
-    return 0;
+    printf("\"subject_cpu_s\": %.3f, \"engine_busy_s\": %.4f, \"load_busy_s\": %.4f, \"first_error\": \"",
+           subject_s, (double)(engine_busy_ns() - engine_ns) / NS_A_SECOND, (double)load_ns / NS_A_SECOND);
+    print_text(first_error);
+    printf("\"}\n");
+    fflush(stdout);
+    for (int i = 0; i < o.connections; i++) close(all[i].fd);
+    close(epoll);
+    free(request);
+    free(all);
 }

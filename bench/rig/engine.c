@@ -1,12 +1,9 @@
-// Plays inference engines for measurements: one thread, epoll, HTTP/1.1 with keep-alive.
+// Plays inference engines for measurements: HTTP/1.1 with keep-alive on several ports.
 //
-// usage: mock_engine LISTENERS CHUNKS PACE_US
-//
-// Opens LISTENERS free ports on 127.0.0.1 and prints them on one line. A POST whose body holds
-// `"stream":true` is answered with CHUNKS events, the first at once and the others every PACE_US
-// microseconds, then usage and [DONE]; any other POST with one JSON answer; anything else with a status.
-// Every event is a send() of its own, as from an engine that gives out token by token. A send that would
-// block ends the connection: paced answers never fill a socket whose reader lives.
+// A POST whose body holds `"stream":true` is answered with a number of events, the first at once and the
+// others at one pace, then usage and [DONE]; any other POST with one JSON answer; anything else with a
+// status. Every event is a send() of its own, as from an engine that gives out token by token. A send that
+// would block ends the connection: paced answers never fill a socket whose reader lives.
 #include "common.h"
 
 #include <sys/queue.h>
@@ -33,7 +30,7 @@ struct connection {
 // All streams have one pace, so that whoever sent last is due last: a queue, no heap.
 static TAILQ_HEAD(, connection) streams = TAILQ_HEAD_INITIALIZER(streams);
 static int epoll, timer, chunks;
-static uint64_t pace_ns;
+static uint64_t pace_ns, busy_ns;
 static struct source timer_source = {TIMER, 0};
 
 static const char STREAM_HEAD[] =
@@ -156,14 +153,14 @@ static void send_due_chunks(void) {
     }
 }
 
-static void arm_timer(void) {
+void engine_arm(void) {
     struct connection *c = TAILQ_FIRST(&streams);
     uint64_t due = c ? c->due_ns : 0;  // 0 disarms
     struct itimerspec at = {.it_value = {(time_t)(due / NS_A_SECOND), (long)(due % NS_A_SECOND)}};
     if (timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, NULL)) die("timerfd_settime");
 }
 
-// ---------------------------------------------------------------- start
+// ---------------------------------------------------------------- start and turns
 
 static void open_listener(void) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -178,34 +175,36 @@ static void open_listener(void) {
     printf("%d ", ntohs(address.sin_port));
 }
 
-int main(int argc, char **argv) {
-    if (argc != 4 || atoi(argv[2]) < 2) {
-        fprintf(stderr, "usage: mock_engine LISTENERS CHUNKS PACE_US   (at least 2 chunks)\n");
-        return 2;
-    }
-    end_with_parent();
-    chunks = atoi(argv[2]);
-    pace_ns = strtoull(argv[3], NULL, 10) * 1000;
+int engine_open(int listeners, int chunks_a_stream, uint64_t pace) {
+    chunks = chunks_a_stream;
+    pace_ns = pace;
     epoll = epoll_create1(0);
     timer = timer_source.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     watch(epoll, timer, &timer_source);
     make_messages();
-    for (int i = atoi(argv[1]); i > 0; i--) open_listener();
+    for (int i = 0; i < listeners; i++) open_listener();
     printf("\n");
     fflush(stdout);
+    return epoll;
+}
+
+void engine_turn(void) {
     struct epoll_event events[EVENTS_A_TURN];
-    for (;;) {
-        send_due_chunks();
-        arm_timer();
-        int n = epoll_wait(epoll, events, EVENTS_A_TURN, -1);
-        for (int i = 0; i < n; i++) {
-            struct source *source = events[i].data.ptr;
-            uint64_t fired;
-            switch (source->kind) {
-                case LISTENER: on_connection(source->fd); break;
-                case TIMER: if (read(timer, &fired, sizeof fired) < 0) errno = 0; break;
-                case CONNECTION: on_readable((struct connection *)source); break;
-            }
+    int n = epoll_wait(epoll, events, EVENTS_A_TURN, 0);
+    struct connection *first = TAILQ_FIRST(&streams);
+    uint64_t began = now_ns();
+    if (n <= 0 && (!first || first->due_ns > began)) return;
+    for (int i = 0; i < n; i++) {
+        struct source *source = events[i].data.ptr;
+        uint64_t fired;
+        switch (source->kind) {
+            case LISTENER: on_connection(source->fd); break;
+            case TIMER: if (read(timer, &fired, sizeof fired) < 0) errno = 0; break;
+            case CONNECTION: on_readable((struct connection *)source); break;
         }
     }
+    send_due_chunks();
+    busy_ns += now_ns() - began;
 }
+
+uint64_t engine_busy_ns(void) { return busy_ns; }
