@@ -14,6 +14,7 @@ from llmgw.core.exchange import (
     REACTIONS,
     Asked,
     Break,
+    Case,
     Chosen,
     ClientLeft,
     Completed,
@@ -33,6 +34,7 @@ from llmgw.core.exchange import (
     Policy,
     Refused,
     Reject,
+    Switch,
     Vanish,
     fault_of_status,
     step,
@@ -80,10 +82,69 @@ def test_a_good_answer_goes_straight_through() -> None:
     assert outcome == Finish() and life.phase is Phase.ENDED and life.dials == 1
 
 
+def test_retries_are_bounded() -> None:
+    def tries(retries: int) -> Outcome:
+        policy = Policy(retries=retries)
+        return play(Asked(), Chosen("a"), Faulted(Fault.CUT), Chosen("b"), Faulted(Fault.CUT), policy=policy)[
+            1
+        ]
+
+    assert isinstance(tries(1), Reject) and isinstance(tries(2), Dial)
+
+
+def test_the_same_endpoint_is_tried_once_more_and_not_twice() -> None:
+    _, outcome = play(Asked(), Chosen("a"), Faulted(Fault.CUT), Chosen("a"), Faulted(Fault.CUT))
+    assert isinstance(outcome, Dial) and outcome.barred == ("a",)
+
+
+ONLY_UNAVAILABLE = frozenset({Case.UNAVAILABLE})
+ONLY_CONTEXT = frozenset({Case.CONTEXT})
+
+
+def play_with(spare: tuple[frozenset[Case], ...], *events: Event) -> tuple[Life, Outcome]:
+    life = Life(spare=spare)
+    outcome: Outcome = GoOn()
+    for event in events:
+        life, outcome = step(life, event, POLICY, random.Random(1))
+    return life, outcome
+
+
+def test_a_fallback_is_used_when_the_model_has_no_endpoint_left() -> None:
+    life, outcome = play_with((ONLY_CONTEXT, ONLY_UNAVAILABLE), Asked(), NoneLeft(WHY))
+    assert outcome == Switch(2) and life.phase is Phase.CHOOSING and life.spare == ()
+    life, outcome = play_with((ONLY_UNAVAILABLE,), Asked(), NoneLeft(WHY), Chosen("f"), Faulted(Fault.CUT))
+    assert isinstance(outcome, Dial) and outcome.tried == ("f",)
+
+
+def test_when_the_fallbacks_have_nothing_either_the_client_hears_of_the_model_it_asked_for() -> None:
+    other = Refuse(Code.MODEL_OFF, "the fallback is off")
+    _, outcome = play_with((ONLY_UNAVAILABLE,), Asked(), NoneLeft(WHY), NoneLeft(other))
+    assert outcome == Reject(WHY)
+
+
+def test_a_fallback_gets_a_dial_also_when_the_retries_are_used_up() -> None:
+    failures = [event for id in "abc" for event in (Chosen(id), Faulted(Fault.CUT))]
+    life, outcome = play_with((ONLY_UNAVAILABLE,), Asked(), *failures)
+    assert outcome == Switch(1)
+    life, outcome = step(life, Chosen("f"), POLICY, random.Random(1))
+    assert outcome == GoOn() and life.dials <= POLICY.retries + 1
+
+
+def test_too_long_a_prompt_goes_only_to_a_fallback_that_is_for_it_and_other_mistakes_to_none() -> None:
+    spare = (ONLY_UNAVAILABLE, ONLY_CONTEXT)
+    assert play_with(spare, Asked(), Chosen("a"), Faulted(Fault.OVERFLOW))[1] == Switch(2)
+    assert isinstance(play_with(spare[:1], Asked(), Chosen("a"), Faulted(Fault.OVERFLOW))[1], Reject)
+    assert isinstance(play_with(spare, Asked(), Chosen("a"), Faulted(Fault.MISTAKEN))[1], Reject)
+    assert isinstance(play_with(spare, Asked(), Chosen("a"), Faulted(Fault.OVERDUE))[1], Reject)
+
+
 def test_a_failure_before_the_first_byte_is_tried_elsewhere_once() -> None:
     _, first = play(Asked(), Chosen("a"), Faulted(Fault.CUT))
     assert isinstance(first, Dial) and first.tried == ("a",) and first.barred == ()
-    _, second = play(Asked(), Chosen("a"), Faulted(Fault.CUT), Chosen("b"), HeadArrived(), Faulted(Fault.CUT))
+    once = Policy(retries=1)
+    _, second = play(
+        Asked(), Chosen("a"), Faulted(Fault.CUT), Chosen("b"), HeadArrived(), Faulted(Fault.CUT), policy=once
+    )
     assert isinstance(second, Reject) and second.refuse.code is Code.UPSTREAM_ERROR
 
 
@@ -181,27 +242,38 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@given(st.lists(EVENTS, max_size=60), st.integers(0, 3), st.integers(0, 9))
-def test_no_sequence_of_events_breaks_the_laws(events: list[Event], retries: int, seed: int) -> None:
-    draw, policy, life = random.Random(seed), Policy(retries=retries), Life()
-    ends, dialled, out = 0, 0, False
+SPARES = st.lists(st.frozensets(st.sampled_from(Case)), max_size=3).map(tuple)
+
+
+@given(st.lists(EVENTS, max_size=60), st.integers(0, 3), st.integers(0, 9), SPARES)
+def test_no_sequence_of_events_breaks_the_laws(
+    events: list[Event], retries: int, seed: int, spare: tuple[frozenset[Case], ...]
+) -> None:
+    draw, policy, life = random.Random(seed), Policy(retries=retries), Life(spare=spare)
+    ends, asked, switched, dialled, out = 0, 0, 0, 0, False
     for event in events:
         if (life.phase, type(event)) not in NEXT:
             continue
         life, outcome = step(life, event, policy, draw)
         out = out or isinstance(event, FirstOut)
+        dialled += isinstance(event, Chosen)
         if isinstance(outcome, Dial):
-            dialled += 1
+            asked += 1
             assert not out, "dialled after a byte reached the client"
             assert set(outcome.barred) <= set(outcome.tried)
+        if isinstance(outcome, Switch):
+            switched += outcome.places
+            assert not out, "another model after a byte reached the client"
+            assert life.tried == life.barred == ()
         if isinstance(outcome, Reject):
             assert not out, "a status after a byte reached the client"
         if isinstance(outcome, Break):
             assert out, "an error frame where a status was possible"
-        if not isinstance(outcome, Dial | GoOn):
+        if not isinstance(outcome, Dial | Switch | GoOn):
             ends += 1
         assert (life.phase is Phase.ENDED) == (ends == 1)
-    assert ends <= 1 and dialled <= retries + 1 and life.dials <= retries + 1
+    assert ends <= 1 and switched <= len(spare)
+    assert dialled <= retries + 1 + switched and asked <= retries + 1 + switched
 
 
 def test_a_client_that_leaves_ends_every_phase_it_can_leave_in() -> None:

@@ -81,6 +81,8 @@ class Engine:
     def __init__(self, script: Script | None = None) -> None:
         self.script: Script = script or answers()
         self.asked: list[Asked] = []
+        self.models: tuple[str, ...] = ()  # what it lists when it is asked who it is
+        self.verified = 0  # how often it was asked that
         self.port = 0
         self.connections = 0
         self._arrived = asyncio.Event()
@@ -108,6 +110,11 @@ class Engine:
         try:
             while True:
                 asked = await _read_request(reader)
+                if asked.line.startswith("GET /v1/models"):
+                    self.verified += 1
+                    listed = {"data": [{"id": name} for name in self.models]}
+                    await says(200, listed)(Talk(asked, reader, writer))
+                    continue
                 self.asked.append(asked)
                 self._arrived.set()
                 await self.script(Talk(asked, reader, writer))

@@ -201,6 +201,19 @@ WATCH_DOWN: Mapping[str, watch.Down] = {
         ("gone-key",),
         ("node07",),
     ),
+    "update_fallbacks": watch.Update(
+        43,
+        (
+            watch.ModelEntry(
+                "qwen",
+                "always",
+                fallbacks=(
+                    watch.FallbackEntry("big", ("unavailable", "context")),
+                    watch.FallbackEntry("small"),
+                ),
+            ),
+        ),
+    ),
     "usage_stored": watch.UsageStored(5),
     "drain": watch.Drain("replaced by pid 901", 30.0),
     "refused": watch.Refused("a standby", "10.0.0.2:8443"),

@@ -6,6 +6,8 @@ this version does not know becomes "unknown", never an error.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from llmgw.core import happenings as h
 from llmgw.core.catalog import Catalog, Model
 from llmgw.core.fleet_state import Endpoint, FleetState, ModelNote, endpoints, model_notes
@@ -163,7 +165,14 @@ def _model_entry(model: Model, note: ModelNote, created: int) -> watch_v1.ModelE
         starting=note.starting,
         reason=note.reason,
         timeouts=model.timeouts,
+        fallbacks=tuple(watch_v1.FallbackEntry(one.model, one.on) for one in model.fallbacks)
+        or msgspec.UNSET,
     )
+
+
+def _fallbacks(model: Model) -> tuple[watch_v1.FallbackEntry, ...] | msgspec.UnsetType:
+    found = tuple(watch_v1.FallbackEntry(one.model, one.on) for one in model.fallbacks)
+    return found or msgspec.UNSET
 
 
 def alias_entries(catalog: Catalog) -> tuple[watch_v1.AliasEntry, ...]:

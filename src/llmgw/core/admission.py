@@ -4,6 +4,7 @@ Laws: pure; a known model is never "not found"; a refusal says what the model is
 would change it (G4); off speaks of placement only, so whatever has an endpoint is served.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -52,6 +53,19 @@ def admit(
     if chosen is None and tried:
         chosen = least_loaded(loads, barred, turn)
     return chosen if chosen is not None else refusal(model)
+
+
+def resting(model: Standing, wait_s: float, *, busy: bool) -> Refuse:
+    """Why a model is not served although it has endpoints: they failed, or are busy, and are left alone.
+
+    `wait_s`: until the first of them may be asked again.
+    """
+    wait = max(1, math.ceil(wait_s))
+    if busy:
+        text = f"Every engine of {model.name!r} asked for a pause; try again in {wait} s."
+        return Refuse(Code.OVERLOADED, text, "model", retry_after_s=wait)
+    text = f"Every engine of {model.name!r} keeps failing; the next attempt is in {wait} s."
+    return Refuse(Code.NO_ENDPOINT, text, "model", retry_after_s=wait)
 
 
 def refusal(model: Standing) -> Refuse:

@@ -10,15 +10,17 @@ is not multiplied.
 
 import msgspec
 
+from llmgw.core import defaults
+
 
 class Limits(msgspec.Struct, frozen=True):
     """When a breaker opens, and for how long. Seconds."""
 
-    in_row: int = 5  # failures in a row
-    window: int = 20  # results looked at
-    share: float = 0.5  # of failures in a full window
-    open_first_s: float = 5.0
-    open_cap_s: float = 60.0
+    in_row: int = defaults.BREAKER_IN_ROW  # failures in a row
+    window: int = defaults.BREAKER_WINDOW  # results looked at
+    share: float = defaults.BREAKER_SHARE  # of failures in a full window
+    open_first_s: float = defaults.BREAKER_OPEN_FIRST_S
+    open_cap_s: float = defaults.BREAKER_OPEN_CAP_S
 
 
 class Breaker(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from llmgw.core import defaults
 from llmgw.core.refusal import Code, EngineWords, Refuse
 
 
@@ -179,6 +180,12 @@ class Dial(msgspec.Struct, frozen=True):
     pause_s: float = 0.0
 
 
+class Switch(msgspec.Struct, frozen=True):
+    """Go on with a fallback model, `places` further in their list, and choose an endpoint of it."""
+
+    places: int = 1
+
+
 class Reject(msgspec.Struct, frozen=True):
     """Answer with this error; nothing has been sent yet."""
 
@@ -199,7 +206,7 @@ class Vanish(msgspec.Struct, frozen=True):
     """Nobody is there to be answered."""
 
 
-Outcome = GoOn | Dial | Reject | Break | Finish | Vanish
+Outcome = GoOn | Dial | Switch | Reject | Break | Finish | Vanish
 
 # ---------------------------------------------------------------- the machine
 
@@ -207,9 +214,16 @@ Outcome = GoOn | Dial | Reject | Break | Finish | Vanish
 class Policy(msgspec.Struct, frozen=True):
     """Bounds on trying again. Seconds."""
 
-    retries: int = 1
+    retries: int = defaults.RETRIES
     backoff_s: float = 0.1  # before the same endpoint, spread by half
     pause_max_s: float = 2.0  # a longer Retry-After is passed on instead of waited for
+
+
+class Case(Enum):
+    """What a fallback model is for (G11)."""
+
+    UNAVAILABLE = "unavailable"
+    CONTEXT = "context"
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -221,9 +235,10 @@ class Life(msgspec.Struct, frozen=True):
     tried: tuple[str, ...] = ()
     barred: tuple[str, ...] = ()
     last: Refuse | None = None  # what the last failed attempt would be answered with
+    spare: tuple[frozenset[Case], ...] = ()  # the fallback models left, in their order: what each is for
 
 
-# The phase after an event; BY_FAULT where the fault decides.
+# The phase after an event; BY_FAULT where the fault, or what is left, decides.
 BY_FAULT: Final = None
 
 NEXT: Final[dict[tuple[Phase, type[Event]], Phase | None]] = {
@@ -231,7 +246,7 @@ NEXT: Final[dict[tuple[Phase, type[Event]], Phase | None]] = {
     (Phase.ASKING, Refused): Phase.ENDED,
     (Phase.ASKING, ClientLeft): Phase.ENDED,
     (Phase.CHOOSING, Chosen): Phase.DIALLING,
-    (Phase.CHOOSING, NoneLeft): Phase.ENDED,
+    (Phase.CHOOSING, NoneLeft): BY_FAULT,
     (Phase.CHOOSING, ClientLeft): Phase.ENDED,
     (Phase.DIALLING, HeadArrived): Phase.WAITING,
     (Phase.DIALLING, Faulted): BY_FAULT,
@@ -279,11 +294,11 @@ def step(life: Life, event: Event, policy: Policy, draw: random.Random) -> tuple
         case Faulted():
             return _faulted(life, event, policy, draw)
         case Chosen(endpoint):
-            return Life(phase, life.dials + 1, endpoint, life.tried, life.barred, life.last), _GO_ON
+            return structs.replace(life, phase=phase, dials=life.dials + 1, endpoint=endpoint), _GO_ON
         case Refused(refuse):
             return _moved(life, phase), Reject(refuse)
         case NoneLeft(refuse):
-            return _moved(life, phase), Reject(life.last or refuse)
+            return _given_up(life, life.last or refuse, Case.UNAVAILABLE, policy)
         case _:
             raise AssertionError(f"{event!r} has no outcome")
 
@@ -319,16 +334,35 @@ def _faulted(life: Life, event: Faulted, policy: Policy, draw: random.Random) ->
     if life.phase is Phase.RELAYING:
         return _moved(life, Phase.ENDED), Break(refuse)
     reaction = REACTIONS[event.fault]
-    if not reaction.elsewhere or life.dials > policy.retries:
+    if event.fault is Fault.OVERFLOW:
+        return _given_up(life, refuse, Case.CONTEXT, policy)
+    if not reaction.elsewhere:
         return _moved(life, Phase.ENDED), Reject(refuse)
+    if life.dials > policy.retries:
+        return _given_up(life, refuse, Case.UNAVAILABLE, policy)
     asked_s = event.retry_after_s or 0.0
     failed = life.endpoint or ""
-    again = reaction.again and asked_s <= policy.pause_max_s
+    # The same endpoint gets one more chance, not two.
+    again = reaction.again and asked_s <= policy.pause_max_s and failed not in life.tried
     tried = (*life.tried, failed)
     barred = life.barred if again else (*life.barred, failed)
-    after = Life(Phase.CHOOSING, life.dials, life.endpoint, tried, barred, refuse)
+    after = structs.replace(life, phase=Phase.CHOOSING, tried=tried, barred=barred, last=refuse)
     spread_s = policy.backoff_s * (0.5 + draw.random())
     return after, Dial(tried, barred, max(asked_s, spread_s))
+
+
+def _given_up(life: Life, refuse: Refuse, case: Case, policy: Policy) -> tuple[Life, Outcome]:
+    """Nothing more to be had of this model: the next fallback that is for such a case, or the end."""
+    for place, cases in enumerate(life.spare):
+        if case in cases:
+            after = Life(
+                Phase.CHOOSING,
+                min(life.dials, policy.retries),  # every fallback gets a dial
+                last=refuse,
+                spare=life.spare[place + 1 :],
+            )
+            return after, Switch(place + 1)
+    return _moved(life, Phase.ENDED), Reject(refuse)
 
 
 def _moved(life: Life, phase: Phase) -> Life:

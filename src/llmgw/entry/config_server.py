@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from llmgw.core import defaults
+from llmgw.core.breaker import Limits as BreakerLimits
 from llmgw.core.catalog import Catalog, CatalogError, EngineTraits, ModelDefinition
 from llmgw.core.catalog_build import build_catalog
 from llmgw.core.claims import PortRange
@@ -81,11 +82,33 @@ class ControlWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ports: Ports = f"{defaults.PORT_FIRST}-{defaults.PORT_LAST}"
 
 
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class RetriesWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`router.retries:`."""
+
+    max: Annotated[int, msgspec.Meta(ge=0, le=10)] = defaults.RETRIES
+    budget: Annotated[float, msgspec.Meta(ge=0, le=1)] = defaults.RETRY_BUDGET
+
+
+class BreakerWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`router.breaker:`."""
+
+    failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = defaults.BREAKER_IN_ROW
+    window: Annotated[int, msgspec.Meta(ge=1, le=1000)] = defaults.BREAKER_WINDOW
+    share: Share = defaults.BREAKER_SHARE
+    open_first: Duration = write_duration(defaults.BREAKER_OPEN_FIRST_S)
+    open_cap: Duration = write_duration(defaults.BREAKER_OPEN_CAP_S)
+
+
 class RouterWritten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`router:`."""
 
     processes: Annotated[int, msgspec.Meta(ge=1, le=256)] = defaults.ROUTER_PROCESSES
     drain: Duration = write_duration(defaults.ROUTER_DRAIN_S)
+    retries: RetriesWritten = RetriesWritten()
+    breaker: BreakerWritten = BreakerWritten()
     timeouts: TimeoutsWritten = TimeoutsWritten()
 
 
@@ -126,8 +149,6 @@ SERVER_LATER = frozenset(
         "router.queue_length",
         "router.queue_wait",
         "router.load_wait",
-        "router.retries",
-        "router.breaker",
         "limits",
         "usage.retention",
         "mirror",
@@ -166,6 +187,9 @@ class RoutersConfig(msgspec.Struct, frozen=True):
     processes: int
     drain_s: float
     timeouts: HttpTimeouts
+    retries: int
+    retry_budget: float
+    breaker: BreakerLimits
 
 
 class UsageConfig(msgspec.Struct, frozen=True):
@@ -215,9 +239,7 @@ def load_server_config(path: Path, engines: Mapping[str, EngineTraits]) -> Serve
         store=written.store,
         state_dir=settings.resolved(written.state_dir),
         control=control,
-        router=RoutersConfig(
-            written.router.processes, parse_duration(written.router.drain), _timeouts(written.router.timeouts)
-        ),
+        router=_routers(written.router),
         usage=UsageConfig(parse_duration(written.usage.flush)),
         catalog=catalog,
     )
@@ -235,6 +257,24 @@ def _control(written: ControlWritten) -> ControlConfig:
         ),
         drain_grace_s=parse_duration(written.drain_grace),
         ports=ports,
+    )
+
+
+def _routers(written: RouterWritten) -> RoutersConfig:
+    breaker = written.breaker
+    return RoutersConfig(
+        processes=written.processes,
+        drain_s=parse_duration(written.drain),
+        timeouts=_timeouts(written.timeouts),
+        retries=written.retries.max,
+        retry_budget=written.retries.budget,
+        breaker=BreakerLimits(
+            in_row=breaker.failures,
+            window=breaker.window,
+            share=breaker.share,
+            open_first_s=parse_duration(breaker.open_first),
+            open_cap_s=parse_duration(breaker.open_cap),
+        ),
     )
 
 

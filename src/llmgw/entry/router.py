@@ -15,6 +15,7 @@ from llmgw import __version__
 from llmgw.aio.tasks import Tasks
 from llmgw.entry.process import CannotRun, Stop, configure_logging, run_role
 from llmgw.entry.router_settings import BadRouterSettings, RouterSettings, load, settings_hash
+from llmgw.gateway.desk import Patience
 from llmgw.gateway.router import Router, RouterIdentity, RouterOptions, RouterPorts
 from llmgw.host.clock import SystemClock
 from llmgw.net.http1.pool import UpstreamPool
@@ -35,6 +36,8 @@ def build_router(settings: RouterSettings, identity: RouterIdentity, ports: Rout
         tick_s=settings.tick_s,
         usage_flush_s=settings.usage_flush_s,
         chat_page=settings.chat,
+        retries=settings.retries,
+        patience=Patience(settings.breaker, settings.retry_budget),
         identity=identity,
     )
     return Router(options, ports)

@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 
 from llmgw.core import defaults
+from llmgw.core.breaker import Limits
 from llmgw.ports import HttpTimeouts
 
 
@@ -36,6 +37,9 @@ class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     drain_s: float = defaults.ROUTER_DRAIN_S
     tick_s: float = defaults.TICK_S
     usage_flush_s: float = defaults.USAGE_FLUSH_S
+    retries: int = defaults.RETRIES
+    retry_budget: float = defaults.RETRY_BUDGET
+    breaker: Limits = Limits()
     chat: bool = True  # serve the `/chat` page
 
 

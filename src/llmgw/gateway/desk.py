@@ -7,9 +7,14 @@ reported until its last request has ended (R16a); counts survive every change of
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
+from typing import Final
 
-from llmgw.core.admission import admit
-from llmgw.core.exchange import Dial
+import msgspec
+
+from llmgw.core import breaker as br
+from llmgw.core import defaults
+from llmgw.core.admission import admit, refusal, resting
+from llmgw.core.exchange import Dial, Fault
 from llmgw.core.refusal import Refuse
 from llmgw.gateway.state import Header, Served, Table, opaque_replica
 from llmgw.wire.watch_v1 import EndpointEntry, EndpointUse
@@ -18,18 +23,29 @@ from llmgw.wire.watch_v1 import EndpointEntry, EndpointUse
 DEMAND_KEPT_S = 120.0
 # Names in one report; who asks for thousands of models in two minutes is not demand.
 DEMAND_MAX = 1000
+# An engine that asks for a longer pause is looked at again after this.
+HELD_MAX_S = 60.0
+
+# Faults after which an endpoint is as good as before.
+NOT_ITS_FAULT: Final = frozenset({Fault.MISTAKEN, Fault.OVERFLOW, Fault.LACKING})
 
 
 class Seat:
     """One endpoint and what this router has going on there."""
 
-    __slots__ = ("entry", "headers", "id", "in_flight", "last_s", "permit", "replica", "trouble", "weight")
+    __slots__ = (
+        "breaker", "entry", "estranged", "headers", "held_until", "id", "in_flight", "last_s", "permit",
+        "replica", "trouble", "weight",
+    )  # fmt: skip
 
     def __init__(self, entry: EndpointEntry, cluster_id: str, desk: "Desk") -> None:
         self.id = entry.id
         self.permit = Permit(desk, self)
         self.in_flight = 0
         self.last_s: float | None = None  # when its last request ended, loop time
+        self.breaker = br.CLOSED
+        self.held_until = 0.0  # it asked for a pause until then, loop time
+        self.estranged = False  # it is not what we think, until it proves that it is
         self.trouble: str | None = None  # why it could not be reached, last time
         self.replica: Header = (b"x-llmgw-replica", opaque_replica(cluster_id, entry.id))
         self.describe(entry)
@@ -42,12 +58,23 @@ class Seat:
         self.headers: tuple[Header, ...] = ((b"authorization", b"Bearer " + key),) if key else ()
 
 
+class Patience(msgspec.Struct, frozen=True):
+    """How failures are borne."""
+
+    breaker: br.Limits = br.Limits()
+    retry_share: float = defaults.RETRY_BUDGET  # retries a request earns
+
+
 class Desk:
     """Every endpoint of the table in force, and those that still have requests."""
 
-    def __init__(self, time: Callable[[], float]) -> None:
+    def __init__(self, time: Callable[[], float], patience: Patience | None = None) -> None:
         """`time`: the loop's."""
         self.time = time
+        self._patience = patience or Patience()
+        self._unwell: dict[str, Seat] = {}  # those that may have to be left alone
+        self._budgets: dict[str, float] = {}  # retries a model has left
+        self.on_estranged: Callable[[Seat], None] = _nobody
         self._seats: dict[str, Seat] = {}
         self._by_model: dict[str, list[Seat]] = {}
         self._withdrawn: dict[str, Seat] = {}
@@ -65,6 +92,9 @@ class Desk:
             self._seats[id] = seat
             self._by_model.setdefault(entry.model, []).append(seat)
         self._withdrawn.update(known)
+        for id in known:
+            self._unwell.pop(id, None)
+        self._budgets = {name: left for name, left in self._budgets.items() if name in table.models}
         return [seat.entry for seat in known.values()]
 
     def ready(self, model: str) -> int:
@@ -74,15 +104,97 @@ class Desk:
     def choose(self, model: Served, dial: Dial) -> Seat | Refuse:
         """Where the request goes next; take the permit before anything is awaited."""
         self._turn += 1
-        seats = self._by_model.get(model.entry.name, [])
-        chosen = admit(model.entry, seats, tried=dial.tried, barred=dial.barred, turn=self._turn)
-        if isinstance(chosen, Refuse) and not seats:
-            self._asked_in_vain(model.entry.name)
+        name = model.entry.name
+        seats = self._by_model.get(name, [])
+        if dial.tried and not self._may_retry(name):
+            return refusal(model.entry)
+        if not dial.tried:
+            self._budgets[name] = br.earned(
+                self._budgets.get(name, br.BUDGET_CAP), self._patience.retry_share
+            )
+        shut = self._shut(seats) if self._unwell else ()
+        barred = (*dial.barred, *shut) if shut else dial.barred
+        chosen = admit(model.entry, seats, tried=dial.tried, barred=barred, turn=self._turn)
+        if isinstance(chosen, Refuse):
+            if not seats:
+                self._asked_in_vain(name)
+            elif len(shut) == len(seats):
+                return self._resting(model, seats)
         return chosen
+
+    def _may_retry(self, model: str) -> bool:
+        left = br.spent(self._budgets.get(model, br.BUDGET_CAP))
+        if left is None:
+            return False
+        self._budgets[model] = left
+        return True
+
+    def _shut(self, seats: list[Seat]) -> tuple[str, ...]:
+        """Those of a model's endpoints that are left alone now."""
+        now = self.time()
+        return tuple(seat.id for seat in seats if seat.id in self._unwell and not _open(seat, now))
+
+    def _resting(self, model: Served, seats: list[Seat]) -> Refuse:
+        now = self.time()
+        busy = any(not seat.estranged and br.takes(seat.breaker, now) for seat in seats)
+        waits = [max(seat.held_until, seat.breaker.until or 0.0) - now for seat in seats]
+        return resting(model.entry, min(waits), busy=busy)
 
     def has_other(self, model: Served, tried: tuple[str, ...]) -> bool:
         """Whether the model has an endpoint that did not fail this request."""
         return any(seat.id not in tried for seat in self._by_model.get(model.entry.name, ()))
+
+    # ------------------------------------------------------------ what became of requests
+
+    def began(self, seat: Seat) -> None:
+        """A request goes to an endpoint."""
+        if seat.breaker.until is not None:
+            seat.breaker = br.begun(seat.breaker)
+
+    def succeeded(self, seat: Seat) -> None:
+        """It answered well, or told the client of its own mistake."""
+        seat.breaker = br.succeeded(seat.breaker, self._patience.breaker)
+        if self._unwell:
+            self._look_at(seat)
+
+    def failed(self, seat: Seat, fault: Fault, retry_after_s: float | None) -> None:
+        """A request failed there."""
+        now = self.time()
+        if fault is Fault.BUSY:
+            seat.breaker = br.abandoned(seat.breaker)
+            if retry_after_s:
+                seat.held_until = now + min(retry_after_s, HELD_MAX_S)
+        elif fault in NOT_ITS_FAULT:
+            seat.breaker = br.succeeded(seat.breaker, self._patience.breaker)
+        elif fault is Fault.OVERDUE:
+            seat.breaker = br.abandoned(seat.breaker)
+        else:
+            seat.breaker = br.failed(seat.breaker, now, self._patience.breaker)
+        if fault is Fault.ESTRANGED and not seat.estranged:
+            seat.estranged = True
+            self.on_estranged(seat)
+        self._look_at(seat)
+
+    def abandoned(self, seat: Seat) -> None:
+        """The client left before there was a result."""
+        seat.breaker = br.abandoned(seat.breaker)
+
+    def verified(self, seat: Seat) -> None:
+        """It has proved that it is what we think."""
+        seat.estranged, seat.trouble = False, None
+        self._look_at(seat)
+
+    def serves(self, seat: Seat) -> bool:
+        """Whether it is still one of the endpoints."""
+        return self._seats.get(seat.id) is seat
+
+    def _look_at(self, seat: Seat) -> None:
+        """Keep in mind whether this endpoint may have to be left alone."""
+        if seat.estranged or seat.breaker.until is not None or seat.held_until > self.time():
+            if self._seats.get(seat.id) is seat:
+                self._unwell[seat.id] = seat
+        elif self._unwell:
+            self._unwell.pop(seat.id, None)
 
     def permit(self, seat: Seat) -> "Permit":
         """Hold one place at an endpoint for the length of a `with` block."""
@@ -135,6 +247,14 @@ class Permit:
         seat.last_s = desk.time()
         if not seat.in_flight:
             desk.emptied(seat)
+
+
+def _nobody(_: Seat) -> None:
+    """Whoever verifies endpoints is not there yet."""
+
+
+def _open(seat: Seat, now: float) -> bool:
+    return not seat.estranged and seat.held_until <= now and br.takes(seat.breaker, now)
 
 
 def _use(seat: Seat, now: float) -> EndpointUse:

@@ -9,11 +9,12 @@ import asyncio
 import msgspec
 
 from llmgw.core.accounts import model_allowed
+from llmgw.core.exchange import Case
 from llmgw.core.refusal import Code, Refuse
 from llmgw.gateway.call import Call, Caller
-from llmgw.gateway.checks import Asking, doubtful, lacks, too_long
+from llmgw.gateway.checks import Asking, doubtful, lacks, too_long, too_long_for_sure
 from llmgw.gateway.record import Accepted, Record
-from llmgw.gateway.relay import Job, Means, Relay
+from llmgw.gateway.relay import Job, Means, Relay, Spare
 from llmgw.gateway.served_routes import Relayed
 from llmgw.gateway.state import Served
 from llmgw.gateway.usage import UsageBuffer
@@ -62,16 +63,35 @@ class Inference:
             call.request_id, caller.key, ask, name, route, len(body), means.clock.now(), time()
         )
         record = Record(accepted, time)
+        spare = self._spare(Asking(route, body), model, caller) if model.entry.fallbacks else ()
         try:
             refuse = await self._unfit(Asking(route, body), model, record) if doubtful(body, model) else None
+            if refuse is not None and refuse.code is Code.CONTEXT_EXCEEDED:
+                roomier = [one for one in spare if Case.CONTEXT in one.cases]
+                if roomier:
+                    model, spare, refuse = roomier[0].model, tuple(roomier[1:]), None
+                    name = model.entry.name
+                    record.fell_back(name)
             if refuse is not None:
                 record.failed(refuse)
                 call.refuse(refuse)
                 return
-            job = Job(call, ask, model, route, self._target, body_for_engine(body, ask, name))
+            engines_body = body_for_engine(body, ask, name)
+            job = Job(call, ask, model, route, self._target, engines_body, body, spare)
             await Relay(job, means.relay, record).run()
         finally:
             record.write(means.usage)
+
+    def _spare(self, asking: Asking, model: Served, caller: Caller) -> tuple[Spare, ...]:
+        """The fallbacks of a model that this key may use and that can take this request (G11)."""
+        found = []
+        for one in model.entry.fallbacks or ():
+            served = caller.table.models.get(one.model)
+            if served is None or not model_allowed(caller.key.models, one.model):
+                continue
+            if lacks(asking, served) is None and too_long_for_sure(asking, served) is None:
+                found.append(Spare(served, frozenset(case for case in Case if case.value in one.on)))
+        return tuple(found)
 
     async def _unfit(self, asking: Asking, model: Served, record: Record) -> Refuse | None:
         """Why the model cannot take the request, if so."""

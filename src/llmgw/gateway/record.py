@@ -41,6 +41,7 @@ class Record:
     scanner: StreamScanner | None = None
     _status = 500  # a row that nobody completed tells of a fault of ours
     _error: str | None = "internal_error"
+    _model: str | None = None  # that is asked instead of the one the request was accepted for
     _attempts = 0
     _endpoint: str | None = None
     _first_byte_s: float | None = None
@@ -55,6 +56,10 @@ class Record:
         self._attempts += 1
         self._endpoint = endpoint
         self.scanner = None
+
+    def fell_back(self, model: str) -> None:
+        """Another model is asked instead."""
+        self._model = model
 
     def first_byte(self) -> None:
         """The first bytes go to the client."""
@@ -89,7 +94,7 @@ class Record:
                 team=key.team,
                 org=key.org,
                 user=key.user,
-                model_answered=accepted.model if answered else None,
+                model_answered=(self._model or accepted.model) if answered else None,
                 replica=self._endpoint,
                 endpoint=accepted.route.path,
                 stream=ask.stream,

@@ -25,7 +25,7 @@ from llmgw.gateway.sinks import EventSink, PlainSink, SinkStopped
 from llmgw.gateway.state import Header, Served
 from llmgw.ports import HttpTimeouts, Stage, Upstream, UpstreamBroke, UpstreamRequest, UpstreamResponse
 from llmgw.wire.errors import error_frame
-from llmgw.wire.openai import Answer, Ask, parse_engine_error
+from llmgw.wire.openai import Answer, Ask, body_for_engine, parse_engine_error
 from llmgw.wire.prompt import Overflow, overflow_in
 from llmgw.wire.sse import StreamFault, StreamScanner
 
@@ -57,6 +57,13 @@ _STREAM_FAULTS: Final = {
 _CLIENTS_OWN: Final = frozenset({ex.Fault.MISTAKEN, ex.Fault.OVERFLOW, ex.Fault.LACKING})
 
 
+class Spare(msgspec.Struct, frozen=True):
+    """A fallback model that the key may use and that can take the request, and what it is for."""
+
+    model: Served
+    cases: frozenset[ex.Case]
+
+
 class Job(msgspec.Struct, frozen=True):
     """What is to be relayed."""
 
@@ -66,6 +73,8 @@ class Job(msgspec.Struct, frozen=True):
     route: Relayed
     target: bytes  # the engine's path
     body: bytes  # as the engine gets it
+    asked: bytes  # as the client sent it
+    spare: tuple[Spare, ...] = ()
 
 
 class Means(msgspec.Struct, frozen=True):
@@ -92,23 +101,39 @@ class Relay:
         self._means = means
         self._record = record
         self._deadline = record.began_s + job.model.timeouts.total
+        if job.spare:
+            self._life = ex.Life(spare=tuple(one.cases for one in job.spare))
 
     async def run(self) -> None:
         """Relay until the end, whichever it is."""
         try:
             outcome = self._advance(ex.Asked())
-            while isinstance(outcome, ex.Dial):
-                outcome = await self._dial(outcome)
+            while isinstance(outcome, ex.Dial | ex.Switch):
+                outcome = await self._dial(outcome if isinstance(outcome, ex.Dial) else self._switch(outcome))
             self._end(outcome)
         except asyncio.CancelledError:
             if self._life.phase is not ex.Phase.ENDED:
                 self._advance(ex.ClientLeft())
                 self._record.client_left()
+                if self._seat is not None:
+                    self._means.desk.abandoned(self._seat)
             raise
 
     def _advance(self, event: ex.Event) -> ex.Outcome:
         self._life, outcome = ex.step(self._life, event, self._means.policy, self._means.draw)
         return outcome
+
+    def _switch(self, switch: ex.Switch) -> ex.Dial:
+        """Another model from here on; the time of the request is what is left of it."""
+        job = self._job
+        spare, left = job.spare[switch.places - 1], job.spare[switch.places :]
+        name = spare.model.entry.name
+        _LOG.info("%s: %s instead of %s", job.call.request_id, name, job.model.entry.name)
+        body = body_for_engine(job.asked, job.ask, name)
+        self._job = msgspec.structs.replace(job, model=spare.model, body=body, spare=left)
+        self._record.fell_back(name)
+        self._seat = None
+        return ex.Dial()
 
     # ------------------------------------------------------------ one attempt
 
@@ -122,6 +147,7 @@ class Relay:
         with means.desk.permit(chosen) as seat:
             self._advance(ex.Chosen(seat.id))
             self._seat = seat
+            means.desk.began(seat)
             self._record.attempt(seat.id)
             try:
                 async with await means.upstream.send(self._request(seat)) as response:
@@ -234,7 +260,7 @@ class Relay:
     def _whole(self) -> None:
         """`[DONE]` went out: the client has all, whatever the engine's connection does now."""
         self._advance(ex.Completed())
-        self._record.completed()
+        self._well()
         self._job.call.exchange.finish()
         assert self._tail_bound is not None, "a stream has its bound"
         self._tail_bound.reschedule(self._means.time() + TAIL_WAIT_S)
@@ -263,6 +289,7 @@ class Relay:
         await response.stream(sink)
         if sink.passing:
             self._record.usage = sink.usage()
+            self._well()
             return self._advance(ex.Completed())
         answer = sink.answer()
         fault = self._judge(answer)
@@ -272,7 +299,7 @@ class Relay:
         self._advance(ex.FirstOut())
         self._record.first_byte()
         self._advance(ex.Completed())
-        self._record.completed()
+        self._well()
         exchange.respond(200, (JSON, *self._answer_headers()), sink.body())
         return ex.GoOn()
 
@@ -289,11 +316,19 @@ class Relay:
 
     # ------------------------------------------------------------ ends
 
+    def _well(self) -> None:
+        """The engine gave a whole answer."""
+        self._record.completed()
+        if self._seat is not None:
+            self._means.desk.succeeded(self._seat)
+
     def _faulted(self, fault: ex.Fault, detail: str) -> ex.Outcome:
         return self._fail(ex.Faulted(fault, detail))
 
     def _fail(self, event: ex.Faulted) -> ex.Outcome:
         job = self._job
+        if self._seat is not None:
+            self._means.desk.failed(self._seat, event.fault, event.retry_after_s)
         if event.fault not in _CLIENTS_OWN:
             what = f"{event.fault.value} ({printable(event.detail[:DETAIL_MAX])})"
             model = job.model.entry.name
@@ -303,7 +338,7 @@ class Relay:
     def _end(self, outcome: ex.Outcome) -> None:
         call = self._job.call
         match outcome:
-            case ex.GoOn() | ex.Vanish() | ex.Dial():
+            case ex.GoOn() | ex.Vanish() | ex.Dial() | ex.Switch():
                 pass  # a whole answer was sent already
             case ex.Reject(refuse):
                 self._record.failed(refuse)

@@ -13,7 +13,8 @@ import msgspec
 
 from llmgw.aio.closing import Closing
 from llmgw.aio.tasks import Tasks
-from llmgw.gateway.desk import Desk
+from llmgw.core.exchange import Policy
+from llmgw.gateway.desk import Desk, Patience
 from llmgw.gateway.inference import InferenceMeans
 from llmgw.gateway.models_page import ModelsPage
 from llmgw.gateway.pages import Pages, read_files
@@ -21,6 +22,7 @@ from llmgw.gateway.relay import Means
 from llmgw.gateway.serve import Gateway, Probes, handlers
 from llmgw.gateway.state import Current
 from llmgw.gateway.usage import UsageBuffer
+from llmgw.gateway.verify import Verifier
 from llmgw.gateway.watch import Watch, Watched, WatchSettings
 from llmgw.ports import Clock, Dialer, ExchangeListener, HttpTimeouts, Serving, Upstream
 from llmgw.wire.watch_v1 import Drain, Hello
@@ -62,6 +64,8 @@ class RouterOptions(msgspec.Struct, frozen=True):
     tick_s: float
     usage_flush_s: float
     chat_page: bool
+    retries: int
+    patience: Patience
     identity: RouterIdentity
 
 
@@ -104,7 +108,8 @@ class Router:
         options, ports = self._options, self._ports
         loop = asyncio.get_running_loop()
         self._began_s = loop.time()
-        desk = Desk(loop.time)
+        desk = Desk(loop.time, options.patience)
+        desk.on_estranged = Verifier(desk, ports.upstream, self._tasks, ports.draw).doubt
         async with Closing() as closing:
             closing.add("upstream", ports.upstream.aclose)
             self._serving = await ports.listener.serve(options.listen, self._gateway(desk))
@@ -139,7 +144,7 @@ class Router:
 
     def _gateway(self, desk: Desk) -> Gateway:
         options, ports = self._options, self._ports
-        relay = Means(desk, ports.upstream, ports.draw, desk.time)
+        relay = Means(desk, ports.upstream, ports.draw, desk.time, Policy(retries=options.retries))
         means = InferenceMeans(relay, self._usage, ports.clock, options.max_body_mb)
         pages = Pages(read_files(), chat=options.chat_page)
         table = handlers(means, ModelsPage(desk), pages, Probes(self._current))

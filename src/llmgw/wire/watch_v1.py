@@ -15,6 +15,13 @@ from llmgw.wire.envelope import MessageSet, Unknown
 # ---------------------------------------------------------------- what a router serves
 
 
+class FallbackEntry(msgspec.Struct, frozen=True):
+    """A model to go on with, and the cases it is for (`unavailable`, `context`)."""
+
+    model: str
+    on: tuple[str, ...] = ("unavailable",)
+
+
 class ModelEntry(msgspec.Struct, frozen=True):
     """A model as clients see it."""
 
@@ -29,6 +36,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
     starting: bool = False  # a replica is on its way
     reason: str | None = None  # why nothing can serve it now
     timeouts: Mapping[str, float] = {}  # connect, first_byte, idle, total; seconds
+    fallbacks: tuple[FallbackEntry, ...] | msgspec.UnsetType = msgspec.UNSET  # left out when there are none
 
 
 class EndpointEntry(msgspec.Struct, frozen=True):
