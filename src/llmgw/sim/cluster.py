@@ -48,16 +48,16 @@ def play(options: Options, script: Script) -> Outcome:
 
 
 def _outcome(world: World, converged_s: float | None, decided: Counter[str]) -> Outcome:
-    violation = world.violation
+    violation = world.eyes.violation
     return Outcome(
         options=world.options,
         violation=violation,
-        story=() if violation is None else tuple(world.trace.story(violation.subjects)),
-        digest=world.trace.digest(),
+        story=() if violation is None else tuple(world.eyes.trace.story(violation.subjects)),
+        digest=world.eyes.trace.digest(),
         virtual_s=world.loop.time(),
         converged_s=converged_s,
         fired={kind.value: count for kind, count in world.struck.items()},
-        checked={checker.name: checker.checked for checker in world.checkers},
+        checked={checker.name: checker.checked for checker in world.eyes.checkers},
         decided=dict(decided),
     )
 
@@ -66,7 +66,7 @@ async def _played(world: World, script: Script) -> tuple[float | None, Counter[s
     """The script until its end or the first broken promise, with the checkers looking."""
     async with Tasks(lambda what, why: world.fail("simulator", f"{what}: {why!r}")) as tasks:
         playing = tasks.start(script(world), name="script")
-        broken = tasks.start(world.broken(), name="broken")
+        broken = tasks.start(world.eyes.broken(), name="broken")
         looking = tasks.start(_look(world), name="look")
         await asyncio.wait((playing, broken, looking), return_when=asyncio.FIRST_COMPLETED)
         done = playing.done() and not playing.cancelled() and playing.exception() is None

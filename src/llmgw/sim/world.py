@@ -1,14 +1,12 @@
 """Builds a whole simulated cluster from options: machines, roles, store, network, and the eyes on all of it.
 
-Laws: roles are built by the functions production calls, on simulated ports (law 5); everything that
-happens comes by here once, is noted in the trace, changes the facts, and is shown to the checkers; the
-first broken promise ends the run.
+Laws: roles are built by the functions production calls, on simulated ports (law 5); what starts a role
+again is no part of the system; nothing of one world is shared with another.
 """
 
-import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,12 +17,12 @@ from llmgw.entry.process import CannotRun
 from llmgw.net.http1.pool import UpstreamPool
 from llmgw.net.streams import StreamDialer
 from llmgw.ports import LoopOwner, SpawnFailed, SpawnSpec, StoreUnavailable
-from llmgw.sim.checkers import Checker, all_checkers
 from llmgw.sim.engines import EngineProgram, Fate, draw_fate, is_engine
-from llmgw.sim.facts import Books, EngineFact, Facts, RouterFact, Violation
+from llmgw.sim.eyes import Eyes
+from llmgw.sim.facts import Books
 from llmgw.sim.loop import SimLoop
-from llmgw.sim.machine import End, Program, SimFiles, SimMachine, SimProcess
-from llmgw.sim.network import SimNetwork, current_process
+from llmgw.sim.machine import Program, ProgramFor, SimFiles, SimMachine, SimProcess
+from llmgw.sim.network import SimNetwork
 from llmgw.sim.node import Hardware, SimChecks, SimClock, SimLogs, SimProbe, describe
 from llmgw.sim.options import Fault, Options, stream
 from llmgw.sim.roles import Keeper, Role
@@ -32,18 +30,14 @@ from llmgw.sim.router import RouterPlan, SimRouter
 from llmgw.sim.server import PORT, VERSION, ServerPorts, SimServer, build_server
 from llmgw.sim.store import Weather
 from llmgw.sim.tap import TappedDialer
-from llmgw.sim.trace import Trace
 from llmgw.sim.wishes import Wishes, hardware
 from llmgw.store.inline import InlineDatabase, inline_engine
 from llmgw.store.store import SqlStore
-from llmgw.wire import agent_v1
-from llmgw.wire.envelope import Unknown
-from llmgw.wire.watch_v1 import EndpointEntry
 
 SERVER_ADDRESS = "10.0.0.1"
 AGENT_STATE = "/sim/agent"
-MARK_SHARD = "LLMGW_MARK_SHARD"
-MARK_GENERATION = "LLMGW_MARK_GENERATION"
+
+
 _ALL_EVENTS = 100_000
 
 
@@ -84,21 +78,20 @@ class World:
         self.options = options
         self.network = SimNetwork(self.chance("network"), options.link)
         self.loop = SimLoop(self.network)
-        self.trace = Trace(self.loop.time)
-        self.facts = Facts(self.loop.time)
-        self.checkers: tuple[Checker, ...] = all_checkers(self.facts)
+        self.eyes = Eyes(self.loop)
+        self.facts = self.eyes.facts
         self.struck: Counter[Fault] = Counter()
         self.calm = False  # no more faults
         self.fate_for: Callable[[SpawnSpec], Fate | None] = lambda spec: None  # a scenario's own
-        self.violation: Violation | None = None
-        self._broken: asyncio.Future[None] = self.loop.create_future()
         self.wishes = Wishes(self.chance("wishes"), options.startup_timeout_s)
         self.facts.settling_s = options.settling_s
         self._fates = self.chance("fates")
         self._routers = self.chance("routers")
         self._disks = self.chance("disks")
         self.weather = Weather(options, self.chance("store"), self.strike)
-        self.server_machine = SimMachine("server", SERVER_ADDRESS, self.network, self._server_program, self)
+        self.server_machine = SimMachine(
+            "server", SERVER_ADDRESS, self.network, self._server_program, self.eyes
+        )
         self.server_clock = self._clock("server")
         self.nodes = [self._node(index) for index in range(options.nodes)]
         self.database = inline_engine(self.server_clock_now)
@@ -109,6 +102,9 @@ class World:
     def chance(self, name: str) -> random.Random:
         """The stream of chance of one part."""
         return stream(self.options.seed, name)
+
+    def _machine(self, name: str, address: str, programs: ProgramFor) -> SimMachine:
+        return SimMachine(name, address, self.network, programs, self.eyes)
 
     def _clock(self, name: str) -> SimClock:
         draw = self.chance(f"clock of {name}")
@@ -123,7 +119,7 @@ class World:
 
     def _node(self, index: int) -> SimNode:
         name, address = f"n{index + 1}", f"10.0.1.{index + 1}"
-        machine = SimMachine(name, address, self.network, self._node_program, self)
+        machine = self._machine(name, address, self._node_program)
         made_of = hardware(index)
         self.facts.inventory[name] = describe(machine, made_of)
         return SimNode(machine, made_of, self._clock(name))
@@ -176,7 +172,7 @@ class World:
         machine = node.machine
         return AgentPorts(
             clock=node.clock,
-            dialer=TappedDialer(StreamDialer(), machine.name, self),
+            dialer=TappedDialer(StreamDialer(), machine.name, self.eyes),
             upstream=pool,
             processes=machine,
             files=SimFiles(machine, AGENT_STATE, self._disk_is_full),
@@ -214,7 +210,7 @@ class World:
         plan = RouterPlan(
             f"unix:{spec.argv[3].rpartition('/')[0]}/watch.sock", "settings", int(spec.argv[-1]), VERSION
         )
-        return SimRouter(plan, self, self._apply_delay, self._routers)
+        return SimRouter(plan, self.eyes, self._apply_delay, self._routers)
 
     def _disk_is_full(self) -> bool:
         full = not self.calm and self._disks.random() < self.options.strength(Fault.DISK_FULL)
@@ -251,22 +247,11 @@ class World:
 
     def note(self, kind: str, text: str, *subjects: str) -> None:
         """Something happened."""
-        self.trace.note(kind, text, *subjects)
+        self.eyes.note(kind, text, *subjects)
 
     def fail(self, checker: str, text: str, *subjects: str) -> None:
         """Something must not be."""
-        self._take([Violation(checker, self.loop.time(), text, subjects)])
-
-    def _take(self, found: Iterable[Violation]) -> None:
-        for violation in found:
-            if self.violation is None:
-                self.violation = violation
-                self.note("BROKEN", f"{violation.checker}: {violation.text}", *violation.subjects)
-                self._broken.set_result(None)
-
-    async def broken(self) -> None:
-        """Wait for a broken promise."""
-        await asyncio.shield(self._broken)
+        self.eyes.fail(checker, text, *subjects)
 
     async def decisions(self) -> Counter[str]:
         """What the control planes of this run decided, by kind, as far as it reached the store."""
@@ -288,130 +273,11 @@ class World:
                 self.facts.fine_since.setdefault(node.machine.name, self.loop.time())
             else:
                 self.facts.fine_since.pop(node.machine.name, None)
-        for checker in self.checkers:
-            self._take(checker.look())
+        self.eyes.look()
 
     def _is_cut(self, address: str) -> bool:
         network = self.network
         return network.is_cut(address, SERVER_ADDRESS) or network.is_cut(SERVER_ADDRESS, address)
-
-    # ------------------------------------------------------------ machine.Watcher
-
-    def started(self, process: SimProcess) -> None:
-        """A process runs."""
-        node = process.machine.name
-        if process.title == "agent":
-            self.facts.fine_since.pop(node, None)
-        shard = process.spec.env.get(MARK_SHARD, "")
-        self.note("started", f"{process.title} pid {process.pid} on {node} {shard}", node, _replica(shard))
-        if isinstance(process.program, EngineProgram):
-            self._engine_started(process, process.program, shard)
-
-    def _engine_started(self, process: SimProcess, program: EngineProgram, shard: str) -> None:
-        replica, _, rank = shard.rpartition("/")
-        generation = int(process.spec.env.get(MARK_GENERATION, "0"))
-        key = agent_v1.ShardKey(replica, int(rank or 0), generation)
-        engine = EngineFact(process.machine.name, key, process, self.loop.time())
-        spec = self.facts.specs.get(key)
-        if spec is not None:
-            engine.claim, engine.port = spec.claim, spec.port
-        self.facts.engines[process.name] = engine
-        program.on_answer = lambda: self._engine_answered(engine)
-        engine.answers = lambda: engine.answered_at is not None and not program.deaf
-        self.note("fate", f"{engine.text()}: {program.fate.text()}", replica, engine.node)
-        for checker in self.checkers:
-            self._take(checker.spawned(engine))
-        self.look()
-
-    def _engine_answered(self, engine: EngineFact) -> None:
-        if engine.answered_at is None:
-            engine.answered_at = self.loop.time()
-            self.note("answered", engine.text(), engine.key.replica, engine.node)
-
-    def signalled(self, process: SimProcess, signum: int) -> None:
-        """A process is about to get a signal; the simulator's own have no sender."""
-        sender = current_process.get() or "a fault"
-        engine = self.facts.engines.get(process.name)
-        about = (process.machine.name,) if engine is None else (process.machine.name, engine.key.replica)
-        self.note(
-            "signal", f"{signum} to {process.title} pid {process.pid} on {about[0]} by {sender}", *about
-        )
-        if engine is not None and engine.signalled_at is None and current_process.get():
-            for checker in self.checkers:
-                self._take(checker.signalled(engine))
-            engine.signalled_at = self.loop.time()
-
-    def ended(self, process: SimProcess, end: End) -> None:
-        """A process is over."""
-        self.facts.engines.pop(process.name, None)
-        self.facts.routers.pop(process.name, None)
-        node, shard = process.machine.name, process.spec.env.get(MARK_SHARD, "")
-        text = f"{process.title} pid {process.pid} on {node} {shard}: status {end.status}"
-        why = f" ({end.crash!r})" if end.crash is not None else ""
-        self.note("ended", text + why, node, _replica(shard))
-        if end.crash is not None and not isinstance(end.crash, CannotRun | StoreUnavailable):
-            self.fail("no_crash", f"{process.title} of {node} died of {end.crash!r}", node)
-        if end.leaked:
-            self.fail("no_leak", f"{process.title} of {node} left tasks: {', '.join(end.leaked)}", node)
-
-    # ------------------------------------------------------------ router.RouterEyes
-
-    def router_started(self, router: RouterFact) -> None:
-        """A router runs."""
-        self.facts.routers[router.name] = router
-
-    def published(self, router: RouterFact, endpoint: EndpointEntry) -> None:
-        """A router sends to an endpoint from now."""
-        where = f"{endpoint.host}:{endpoint.port}"
-        self.note("published", f"{endpoint.id} at {where} in {router.name}", endpoint.id)
-        for checker in self.checkers:
-            self._take(checker.published(router, endpoint))
-
-    def withdrawn(self, router: RouterFact, endpoint: str) -> None:
-        """A router sends to it no more."""
-        self.note("withdrawn", f"{endpoint} from {router.name}", endpoint)
-
-    # ------------------------------------------------------------ tap.AgentEars
-
-    def node_told(self, node: str, message: agent_v1.Down | Unknown) -> None:
-        """A control plane said something to a node."""
-        match message:
-            case agent_v1.StartShard():
-                self.facts.told_to_start(node, message.term, message.spec)
-                key = message.spec.key
-                self.note("told", f"{node}: start {_shard(key)} under term {message.term}", node, key.replica)
-            case agent_v1.StopShard():
-                self.facts.told_term(node, message.term)
-                self.facts.told_to_stop.add(message.key)
-                self.note(
-                    "told", f"{node}: stop {_shard(message.key)}: {message.reason}", node, message.key.replica
-                )
-            case agent_v1.ForgetShard():
-                self.facts.told_term(node, message.term)
-            case agent_v1.Welcome():
-                self.facts.told_term(node, message.term)
-                self.facts.welcomed[node] = message.term
-                self.note("told", f"{node}: welcome to term {message.term}", node)
-            case agent_v1.Refused():
-                self.note("told", f"{node}: refused: {message.reason}", node)
-            case agent_v1.LogRequest() | agent_v1.LogCancel() | Unknown():
-                pass
-
-    def node_said(self, node: str, message: agent_v1.Up | Unknown) -> None:
-        """A node said something to a control plane."""
-        match message:
-            case agent_v1.Register():
-                runs = ", ".join(f"{_shard(one.key)} {one.phase}" for one in message.shards) or "nothing"
-                self.note("said", f"{node}: runs {runs}", node, *(one.key.replica for one in message.shards))
-            case agent_v1.ShardStatus():
-                shard = message.shard
-                why = f": {shard.reason}" if shard.reason else ""
-                text = f"{node}: {_shard(shard.key)} is {shard.phase}{why}"
-                self.note("said", text, node, shard.key.replica)
-            case agent_v1.CommandRefused():
-                self.note("said", f"{node}: refuses: {message.reason}", node)
-            case _:
-                pass
 
 
 def agent_settings(node: SimNode) -> AgentSettings:
@@ -428,11 +294,3 @@ def agent_settings(node: SimNode) -> AgentSettings:
 def calmed(options: Options) -> Options:
     """The same run without faults."""
     return msgspec.structs.replace(options, faults={})
-
-
-def _replica(shard: str) -> str:
-    return shard.rpartition("/")[0]
-
-
-def _shard(key: agent_v1.ShardKey) -> str:
-    return f"{key.replica}/{key.rank}" + (f"#{key.generation}" if key.generation != 1 else "")
