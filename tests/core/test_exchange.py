@@ -188,7 +188,7 @@ def test_a_busy_engines_retry_after_is_waited_for_when_short_and_passed_on_when_
     _, short = play(Asked(), Chosen("a"), Faulted(Fault.BUSY, retry_after_s=1.0))
     assert isinstance(short, Dial) and short.pause_s == 1.0 and short.barred == ()
     _, long = play(Asked(), Chosen("a"), Faulted(Fault.BUSY, retry_after_s=20.0))
-    assert isinstance(long, Dial) and long.barred == ("a",)
+    assert isinstance(long, Dial) and long.barred == ("a",) and long.pause_s < 1.0
     _, last = play(Asked(), Chosen("a"), Faulted(Fault.BUSY, retry_after_s=20.0), NoneLeft(WHY))
     assert isinstance(last, Reject)
     assert (last.refuse.code, last.refuse.retry_after_s) == (Code.OVERLOADED, 20)

@@ -348,7 +348,7 @@ def _faulted(life: Life, event: Faulted, policy: Policy, draw: random.Random) ->
     barred = life.barred if again else (*life.barred, failed)
     after = structs.replace(life, phase=Phase.CHOOSING, tried=tried, barred=barred, last=refuse)
     spread_s = policy.backoff_s * (0.5 + draw.random())
-    return after, Dial(tried, barred, max(asked_s, spread_s))
+    return after, Dial(tried, barred, max(asked_s, spread_s) if again else spread_s)
 
 
 def _given_up(life: Life, refuse: Refuse, case: Case, policy: Policy) -> tuple[Life, Outcome]:

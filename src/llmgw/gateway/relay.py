@@ -139,7 +139,8 @@ class Relay:
 
     async def _dial(self, dial: ex.Dial) -> ex.Outcome:
         means, job = self._means, self._job
-        if dial.tried and not means.desk.has_other(job.model, dial.tried):
+        again = len(dial.barred) < len(dial.tried)  # one that failed may be asked once more
+        if again and not means.desk.has_other(job.model, dial.tried):
             await asyncio.sleep(dial.pause_s)
         chosen = means.desk.choose(job.model, dial)
         if not isinstance(chosen, Seat):
