@@ -88,7 +88,7 @@ async def serve(config: ServerConfig, stop: Stop) -> int:
         settings = plane_settings(config)
         ports = ControlPorts(SystemClock(), store, WebSocketListener(), draw, owner)
         plane = build_control(settings, config.catalog, ports)
-        await plane.keeper.read_keys()
+        await read_first_keys(plane)
         try:
             await run_plane(config, plane, processes, stop)
         finally:
@@ -212,6 +212,14 @@ def _led_by(holder: LeaseOwner) -> CannotRun:
 
 def _holder(holder: LeaseOwner) -> str:
     return f"pid {holder.pid}" + (f" at {holder.address}" if holder.address else "")
+
+
+async def read_first_keys(plane: ControlPlane) -> None:
+    """Have the keys before anybody is let in. Raises `CannotRun`."""
+    try:
+        await plane.keeper.read_keys()
+    except StoreUnavailable as error:
+        raise CannotRun(f"store: {error}") from error
 
 
 # ---------------------------------------------------------------- settings

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable
 
 from llmgw.entry.process import CannotRun
-from llmgw.ports import StoreUnavailable
 from llmgw.sim.checkers import Checker, all_checkers
 from llmgw.sim.engines import EngineProgram
 from llmgw.sim.facts import EngineFact, Facts, RouterFact, Violation
@@ -113,7 +112,7 @@ class Eyes:
         text = f"{process.title} pid {process.pid} on {node} {shard}: status {end.status}"
         why = f" ({end.crash!r})" if end.crash is not None else ""
         self.note("ended", text + why, node, _replica(shard))
-        if end.crash is not None and not isinstance(end.crash, CannotRun | StoreUnavailable):
+        if end.crash is not None and not isinstance(end.crash, CannotRun):
             self.fail("no_crash", f"{process.title} of {node} died of {end.crash!r}", node)
         if end.leaked:
             self.fail("no_leak", f"{process.title} of {node} left tasks: {', '.join(end.leaked)}", node)

@@ -20,7 +20,7 @@ from llmgw.core.claims import PortRange
 from llmgw.core.fleet_state import FleetSettings
 from llmgw.core.inventory import PresenceLimits
 from llmgw.core.units import GB
-from llmgw.entry.server import build_control, prepare_store
+from llmgw.entry.server import build_control, prepare_store, read_first_keys
 from llmgw.net.streams import WebSocketListener
 from llmgw.ports import Clock, LeaseOwner, ProcessId
 from llmgw.sim.machine import SimMachine, SimProcess
@@ -110,7 +110,7 @@ class SimServer:
 
 
 async def build_server(process: SimProcess, options: Options, ports: ServerPorts) -> SimServer:
-    """As `llmgw server` does it. Raises `CannotRun` and `StoreUnavailable`."""
+    """As `llmgw server` does it. Raises `CannotRun`."""
     machine, identity = ports.machine, process.identity
     database = InlineDatabase(ports.database, ports.hooks)
     store = SqlStore(
@@ -123,5 +123,5 @@ async def build_server(process: SimProcess, options: Options, ports: ServerPorts
     await prepare_store(database, store, owner, ports.draw)
     control = ControlPorts(ports.clock, store, WebSocketListener(), ports.draw, owner)
     plane = build_control(plane_settings(options, machine.address), ports.catalog(), control)
-    await plane.keeper.read_keys()
+    await read_first_keys(plane)
     return SimServer(plane, RouterChildren(router_plan(), machine, plane.routers))
