@@ -1,6 +1,7 @@
 """Chunked bodies decode the same however they are split, and end only where they end."""
 
 import pytest
+from httptools import HttpParserError, HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,10 +10,10 @@ from llmgw.net.http1.chunked import BadChunks, ChunkedBody
 
 def decode(*parts: bytes) -> tuple[bytes, bool, bool]:
     pieces: list[bytes] = []
-    body = ChunkedBody(pieces.append)
+    body = ChunkedBody()
     for part in parts:
         assert not body.complete
-        body.feed(part)
+        pieces.append(body.feed(part))
     return b"".join(pieces), body.complete, body.clean_end
 
 
@@ -67,3 +68,62 @@ def test_trailers_and_extensions_are_swallowed() -> None:
 def test_anything_but_the_coding_is_refused(raw: bytes) -> None:
     with pytest.raises(BadChunks):
         decode(raw + b"0\r\n\r\n")
+
+
+def test_chunks_that_arrive_together_come_out_together() -> None:
+    body = ChunkedBody()
+    assert body.feed(b"3\r\nabc\r\n2\r\nde\r\n") == b"abcde"
+    assert body.feed(b"1\r\nf\r\n3\r\ng") == b"fg"
+    assert body.feed(b"hi\r\n") == b"hi"
+    assert body.feed(b"2\r\njk\r\n0\r\n\r\n") == b"jk"
+    assert body.complete and body.clean_end
+
+
+class Reference:
+    """The parser alone, on everything at once."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.body = b""
+        self.complete = self.bad = False
+        parser = HttpRequestParser(self)
+        parser.feed_data(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        try:
+            parser.feed_data(raw)
+        except HttpParserError:
+            self.bad = not self.complete
+
+    def on_body(self, piece: bytes) -> None:
+        if not self.complete:
+            self.body += piece
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+EDITS = st.tuples(
+    st.integers(0, 200),
+    st.integers(0, 3),
+    st.sampled_from([b"", b"\r", b"\n", b"0", b"1", b"f", b";", b" ", b"\r\n"]),
+)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), max_size=5), st.lists(EDITS, max_size=3), st.data())
+def test_what_is_taken_here_is_what_the_parser_would_take(
+    pieces: list[bytes], edits: list[tuple[int, int, bytes]], data: st.DataObject
+) -> None:
+    raw = encode(pieces)
+    for at, gone, put in edits:
+        raw = raw[:at] + put + raw[at + gone :]
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(raw)), max_size=3)))
+    reference = Reference(raw)
+    body, taken = ChunkedBody(), b""
+    try:
+        for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+            if a < b and not body.complete:
+                taken += body.feed(raw[a:b])
+    except BadChunks:
+        assert reference.bad
+        assert reference.body.startswith(taken)
+    else:
+        assert (taken, body.complete) == (reference.body, reference.complete)
+        assert not reference.bad

@@ -285,7 +285,7 @@ class ServerConnection(asyncio.Protocol):
         exchange = self._exchange = HttpExchange(self, parsed)
         if parsed.framing is CHUNKED:
             self._stage = _BODY
-            self._chunks = ChunkedBody(exchange.add_body)
+            self._chunks = ChunkedBody()
         elif length > len(rest):
             self._stage = _BODY
             self._missing = length
@@ -328,10 +328,12 @@ class ServerConnection(asyncio.Protocol):
 
     def _take_chunks(self, chunks: ChunkedBody, exchange: HttpExchange, data: bytes) -> None:
         try:
-            chunks.feed(data)
+            piece = chunks.feed(data)
         except BadChunks as error:
             self._break_off(exchange, bad_request(f"The request's chunked body is malformed: {error}."))
             return
+        if piece:
+            exchange.add_body(piece)
         if chunks.complete:
             self._chunks = None
             if not chunks.clean_end:

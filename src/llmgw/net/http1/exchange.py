@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from llmgw.net.http1.heads import LENGTH, ParsedRequest
 from llmgw.net.http1.limits import ServerLimits
 from llmgw.net.http1.refusals import HANDLER_FAILED, Refusal
-from llmgw.net.http1.replies import CONTINUE, LAST_CHUNK, ReplyHeads, chunk, has_no_body
+from llmgw.net.http1.replies import CONTINUE, LAST_CHUNK, ReplyHeads, has_no_body
 from llmgw.ports import BodyTooLarge, BodyTooSlow, HeaderList, RequestHead
 
 
@@ -203,10 +203,12 @@ class HttpExchange:
 
     def write(self, data: bytes) -> None:
         """Send one piece of a streamed answer; see `Exchange`."""
-        if not data or self._silent_body or not self._is_streaming():
+        if self._answer is not _STREAM and not self._is_streaming():
+            return
+        if not data or self._silent_body:
             return
         if self._chunked:
-            data = chunk(data)
+            data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._held_head:
             data, self._held_head = self._held_head + data, b""
         self._connection.send(data)

@@ -54,8 +54,3 @@ class ReplyHeads:
             self._date = formatdate(wall, usegmt=True).encode() + b"\r\n"
             self._until = now + 1.0 - wall % 1.0
         return self._date
-
-
-def chunk(data: bytes) -> bytes:
-    """One piece of a body in the chunked coding; never empty (that would end the body)."""
-    return b"%x\r\n%b\r\n" % (len(data), data)

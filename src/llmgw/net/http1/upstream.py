@@ -129,7 +129,11 @@ class UpstreamConnection(asyncio.Protocol):
         state = self._state
         if state is _BODY:
             self._last = self._loop.time()
-            self._take_body(data)
+            chunks = self._chunks
+            if chunks is not None:
+                self._take_chunks(chunks, data)
+            else:
+                self._take_body(data)
         elif state is _HEAD:
             self._received_any = True
             self._take_head(data)
@@ -307,7 +311,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._head is not None and not self._head.done():
             self._head.set_result(parsed)
         if parsed.framing is CHUNKED:
-            self._chunks = ChunkedBody(self._deliver)
+            self._chunks = ChunkedBody()
         elif parsed.framing is LENGTH and not parsed.length:
             self._reusable = self._reusable and not rest
             self._complete()
@@ -334,10 +338,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _take_chunks(self, chunks: ChunkedBody, data: bytes) -> None:
         try:
-            chunks.feed(data)
+            piece = chunks.feed(data)
         except BadChunks as bad:
             self.fail(UpstreamBroke(Stage.BODY, f"malformed chunked body: {bad}"))
             return
+        if piece:
+            self._deliver(piece)
         if chunks.complete and self._state is _BODY:
             self._reusable = self._reusable and chunks.clean_end
             self._complete()
