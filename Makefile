@@ -1,6 +1,6 @@
 # What each target does is in scripts/; this file only names it. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench sim lock clean
+.PHONY: help setup run test check format bench sim kills lock clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ bench:  ## measure (ARGS="gateway --quick --json"); without ARGS all of it
 
 sim:  ## many seeds of the simulated cluster (ARGS="--seeds 2000", ARGS="--mutant NAME")
 	@sh scripts/setup.sh all && .venv/bin/llmgw sim $(ARGS)
+
+kills:  ## kill -9 every process in every phase, and look (ARGS="--rounds 20 --seed 7 --report FILE")
+	@sh scripts/setup.sh all && .venv/bin/python -m tests.e2e.random_kills $(ARGS)
 
 lock:  ## resolve requirements/ again (ARGS=--upgrade takes newer releases)
 	@sh scripts/lock.sh $(ARGS)

@@ -60,13 +60,26 @@ def _validating(rig: Rig) -> bool:
 
 
 def spawned_and_starting(rig: Rig, role: str, draw: random.Random) -> Hit | None:
-    """The engine's process is there and loads."""
+    """The engine's process is there and loads, or was forked a moment ago."""
+    before = rig.children_of_agent()
     rig.rotate(draw, SLOW_START_S)
+    if role in ("agent", "engine") and draw.random() < 0.5:
+        return _at_its_fork(rig, before)
     if not _soon("an engine process", lambda: rig.engines(rig.model)):
         return None
     pause(draw.uniform(0, 1.5))
     starting = rig.engines(rig.model) and rig.replica(rig.model).get("state") == "starting"
     return Hit("its engine loads") if starting else None
+
+
+def _at_its_fork(rig: Rig, before: set[int]) -> Hit | None:
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        born = rig.children_of_agent() - before
+        if born:
+            return Hit("its engine was just forked", engine=born.pop())
+        pause(0.0005)  # the state file follows within milliseconds
+    return None
 
 
 def just_ready(rig: Rig, role: str, draw: random.Random) -> Hit | None:

@@ -32,6 +32,7 @@ class Hit(NamedTuple):
 
     how: str
     undo: tuple[tuple[str, int], ...] = ()  # what to do afterwards: `resume` a pid, `open` the gate
+    engine: int | None = None  # the engine's process, when it is too young to be found by its marker
 
 
 class Zombie(NamedTuple):
@@ -233,6 +234,14 @@ class Rig:
             return pid if alive(pid) else None
         pids = [one.pid for one in (self.cluster.routers() if role == "router" else self.engines(model))]
         return pids[0] if len(pids) == 1 else None
+
+    def children_of_agent(self) -> set[int]:
+        """What the agent has spawned, from the moment of the fork."""
+        found: set[int] = set()
+        for thread in Path(f"/proc/{self.cluster.pid(NODE)}/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread is over
+                found.update(map(int, (thread / "children").read_text().split()))
+        return found
 
     def kill(self, role: str, pid: int) -> None:
         """`kill -9`, and what whoever supervises the process does then."""

@@ -132,7 +132,8 @@ class Run:
             old = rig.model
             hit = PHASES[aim.phase](rig, aim.role, draw)
             target = old if aim.phase == "stopping" else rig.model
-            pid = None if hit is None else rig.victim(aim.role, target)
+            young = hit.engine if hit is not None and aim.role == "engine" else None
+            pid = None if hit is None else young or rig.victim(aim.role, target)
             if hit is None or pid is None:
                 self.missed[aim.phase] += 1
                 if hit is not None:
