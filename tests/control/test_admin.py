@@ -67,6 +67,17 @@ async def test_where_one_more_would_go_and_an_unknown_model_with_names_that_are_
         assert refused.value.status == 404
 
 
+async def test_an_alias_is_explained_as_its_model_and_a_drawn_one_asks_which(site: Site) -> None:
+    qwen = definition("qwen", {"engine": "sim"}, scaling={"min": 1}, aliases=["small"])
+    other = definition("other", {"engine": "sim"}, scaling={"min": 0})
+    mixed = {"mixed": {"qwen": 90, "other": 10}}
+    async with site.server(catalog(qwen, other, aliases=mixed)) as server:
+        await ready(server)
+        assert (await Admin(server.plane).explain("small")).model == "qwen"
+        with pytest.raises(AdminRefused, match="drawn from qwen, other; name one of them"):
+            await Admin(server.plane).explain("mixed")
+
+
 async def test_a_cordon_is_stored_in_force_when_answered_and_survives_the_server(site: Site) -> None:
     async with site.server() as server:
         await ready(server)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmgw.aio.tasks import Tasks
-from llmgw.entry.up_children import Child, Children
+from llmgw.entry.up_children import Child, Children, Ended
 from llmgw.entry.up_machine import marked
 
 # A role that ends at once with a line: the client of a server that is not there.
@@ -67,3 +67,9 @@ async def test_nothing_is_left_after_a_stop(kept: Kept) -> None:
     kept.children.stopping.set()
     await kept.children.stop("ctl", 5.0, asyncio.Event())
     assert marked([{"LLMGW_MARK_UP": str(kept.folder)}]) == {}
+
+
+def test_a_signal_from_outside_is_not_explained_by_what_the_log_said_before() -> None:
+    assert Ended(-9, "INFO all is well").line() == "was ended by SIGKILL"
+    assert Ended(-6, "terminate called").line() == "was ended by SIGABRT: terminate called"
+    assert Ended(1, "no space left").line() == "ended with status 1: no space left"

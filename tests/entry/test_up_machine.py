@@ -1,14 +1,16 @@
 """Who holds a port, and what is left of a run."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from llmgw.entry.process import CannotRun
-from llmgw.entry.up_machine import check_port, gone, marked, sweep
+from llmgw.entry.up_machine import check_port, gone, marked, program, sweep
 
 WAITS = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"]
 DEAF = [
@@ -69,3 +71,16 @@ async def test_marked_processes_are_found_and_ended_also_deaf_ones() -> None:
         for process in (willing, deaf, other):
             process.kill()
             process.communicate()
+
+
+def test_this_program_is_called_by_its_name_only_where_a_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "a folder" / "llmgw"
+    here.parent.mkdir()
+    here.write_text("#!/bin/sh\n")
+    here.chmod(0o755)
+    assert shlex.split(program(str(here))) == [str(here)]
+    assert shlex.split(program("/x/llmgw/__main__.py")) == [sys.executable, "-m", "llmgw"]
+    monkeypatch.setenv("PATH", str(here.parent))
+    assert program(str(here)) == "llmgw"

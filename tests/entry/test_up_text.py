@@ -67,3 +67,14 @@ def test_the_status_command_works_for_any_data_folder() -> None:
     assert "llmgw ctl status" in welcome(SERVING)
     elsewhere = welcome(msgspec.structs.replace(SERVING, found_by_ctl=False))
     assert "llmgw ctl --server 127.0.0.1:8081 --token-file '/home/x/my data/admin-token' status" in elsewhere
+
+
+def test_the_status_command_names_the_program_as_the_shell_finds_it() -> None:
+    text = welcome(msgspec.structs.replace(SERVING, program="/x/.venv/bin/llmgw"))
+    assert "  /x/.venv/bin/llmgw ctl status" in text
+
+
+def test_what_is_pasted_ends_soon_also_with_a_model_that_rambles() -> None:
+    text = welcome(SERVING)
+    assert '"max_tokens": 100' in text
+    assert "max_tokens=100" in text

@@ -108,7 +108,7 @@ class Admin:
             outcome = f"one more would go to {placed.shards[0].node} with {placed.profile}: {placed.why}"
         else:
             outcome = f"one more fits nowhere: {explained.outcome.line()}"
-        return wire.Explanation(model, self._preface(state, known, now) + outcome, profiles)
+        return wire.Explanation(known.name, self._preface(state, known, now) + outcome, profiles)
 
     def _preface(self, state: FleetState, model: Model, now: float) -> str:
         """What keeps the model from being placed before any node is looked at."""
@@ -122,10 +122,16 @@ class Admin:
         return ""
 
     def _model(self, state: FleetState, name: str) -> Model:
-        known = state.catalog.models.get(name)
+        catalog = state.catalog
+        targets = [target for target, _ in catalog.aliases.get(name, ())]
+        if len(targets) > 1:
+            drawn = f"{name!r} is drawn from {', '.join(targets)}; name one of them"
+            raise AdminRefused(404, "model_not_found", drawn)
+        known = catalog.models.get(targets[0] if targets else name)
         if known is None:
-            near = ", ".join(state.catalog.near_names(name)) or "none is close"
-            raise AdminRefused(404, "model_not_found", f"no model {name!r}; names that are close: {near}")
+            near = ", ".join(catalog.near_names(name))
+            hint = f"names that are close: {near}" if near else "none has a name close to it"
+            raise AdminRefused(404, "model_not_found", f"no model {name!r}; {hint}")
         return known
 
     async def events(self, limit: int, model: str | None, node: str | None) -> tuple[wire.EventRow, ...]:

@@ -178,6 +178,7 @@ async def _announce(config: ServerConfig, folder: Folder, children: Children, se
         data=folder.path,
         key=serves.key,
         found_by_ctl=folder.path == default_data_folder(os.environ),
+        program=up_machine.program(sys.argv[0]),
     )
     serves.screen.say(welcome(serving))
 

@@ -5,8 +5,11 @@ an earlier run.
 import asyncio
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +20,15 @@ from llmgw.entry.process import CannotRun
 from llmgw.host.netports import port_free
 
 ALIVE_EVERY_S = 0.05
+
+
+def program(started_as: str) -> str:
+    """How a shell on this machine calls this program: by its name only where that finds it."""
+    path = Path(started_as).absolute()
+    if path.name != "llmgw":
+        return f"{shlex.quote(sys.executable)} -m llmgw"
+    found = shutil.which("llmgw")
+    return "llmgw" if found is not None and Path(found).absolute() == path else shlex.quote(str(path))
 
 
 def check_port(address: str, option: str, mine: Iterable[int]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 HELLO = "Say hello in one sentence."
+ANSWER_MAX = 100  # tokens: a very small model may not find an end by itself
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -24,6 +25,7 @@ class Serving(msgspec.Struct, frozen=True):
     data: Path
     key: str | None  # when it was made by this run
     found_by_ctl: bool = True  # the data folder is the one `llmgw ctl` looks in
+    program: str = "llmgw"  # this program, as a shell finds it
 
 
 def local_url(serving: Serving) -> str:
@@ -58,13 +60,14 @@ def welcome(serving: Serving) -> str:
 def _ctl(serving: Serving) -> str:
     """The command that says how it is, from another shell."""
     if serving.found_by_ctl:
-        return "llmgw ctl status"
+        return f"{serving.program} ctl status"
     token_file = shlex.quote(str(serving.data / "admin-token"))
-    return f"llmgw ctl --server {serving.admin} --token-file {token_file} status"
+    return f"{serving.program} ctl --server {serving.admin} --token-file {token_file} status"
 
 
 def _curl(url: str, model: str, key_file: Path) -> str:
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": HELLO}]})
+    messages = [{"role": "user", "content": HELLO}]
+    body = json.dumps({"model": model, "max_tokens": ANSWER_MAX, "messages": messages})
     return (
         f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' "
         f'-H "Authorization: Bearer $(cat {shlex.quote(str(key_file))})" -d {shlex.quote(body)}'
@@ -73,10 +76,11 @@ def _curl(url: str, model: str, key_file: Path) -> str:
 
 def _python(url: str, model: str, key_file: Path) -> list[str]:
     read_key = f"open({json.dumps(str(key_file))}).read().strip()"
+    ask = f"model={json.dumps(model)}, messages=messages, max_tokens={ANSWER_MAX}"
     return [
         "from openai import OpenAI",
         f"client = OpenAI(base_url={json.dumps(f'{url}/v1')}, api_key={read_key})",
         f'messages = [{{"role": "user", "content": {json.dumps(HELLO)}}}]',
-        f"answer = client.chat.completions.create(model={json.dumps(model)}, messages=messages)",
+        f"answer = client.chat.completions.create({ask})",
         "print(answer.choices[0].message.content)",
     ]
