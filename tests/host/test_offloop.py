@@ -45,6 +45,37 @@ async def test_calls_that_hang_keep_their_slots_so_that_threads_are_bounded() ->
     assert await off_loop.run(lambda: "free again", within=5) == "free again"
 
 
+async def test_one_thing_that_hangs_holds_one_slot_however_often_it_is_tried() -> None:
+    stuck = threading.Event()
+    off_loop = OffLoop(slots=2)
+    try:
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await off_loop.run(stuck.wait, within=0.02, at="/mnt/dead")
+        assert await off_loop.run(lambda: 1, within=5, at="/mnt/alive") == 1
+    finally:
+        stuck.set()
+    assert await off_loop.run(lambda: "answers again", within=5, at="/mnt/dead") == "answers again"
+
+
+async def test_calls_on_one_thing_follow_each_other_and_one_given_up_while_waiting_frees_it() -> None:
+    stuck = threading.Event()
+    off_loop = OffLoop(slots=1)
+    order: list[int] = []
+    async with Tasks() as tasks:
+        first = tasks.start(off_loop.run(stuck.wait, within=5, at="a"), name="first")
+        await asyncio.sleep(0)  # it takes the slot
+        with pytest.raises(TimeoutError):
+            await off_loop.run(lambda: order.append(0), within=0.02, at="b")  # waits for the only slot
+        later = [
+            tasks.start(off_loop.run(lambda n=n: order.append(n), within=5, at="ab"[n % 2]), name="later")  # type: ignore[misc]
+            for n in range(1, 9)
+        ]
+        stuck.set()
+        await asyncio.wait([first, *later])
+    assert sorted(order) == list(range(1, 9))
+
+
 async def test_many_at_once_all_come_through() -> None:
     off_loop = OffLoop(slots=3)
     async with Tasks() as tasks:

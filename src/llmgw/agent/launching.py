@@ -6,6 +6,7 @@ only ever in the environment of the process that needs them.
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -89,10 +90,19 @@ def choose_install(spec: ShardSpec, adapter: EngineAdapter, node: NodeReport) ->
 
 async def _check_program(spec: ShardSpec, install: EngineInstall, ports: AgentPorts) -> Explained | None:
     """It was there when the node was looked at, up to a minute ago."""
-    if install.path is None or (await ports.checks.file(install.path)).kind is not FileKind.MISSING:
+    if install.path is None:
         return None
-    text = f"{spec.engine} is not installed on this node any more: there is nothing at {install.path}"
-    return Explained(Failure.ENGINE_NOT_INSTALLED, text)
+    found = await ports.checks.file(install.path)
+    match found.kind:
+        case FileKind.MISSING:
+            text = f"{spec.engine} is not installed on this node any more: there is nothing at {install.path}"
+            return Explained(Failure.ENGINE_NOT_INSTALLED, text)
+        case FileKind.SILENT:
+            return Explained(Failure.SPAWN_FAILED, f"cannot start {install.path}: {found.detail}")
+        case FileKind.FILE | FileKind.FOLDER | FileKind.UNREADABLE:  # starting it says what is wrong
+            return None
+        case _:
+            assert_never(found.kind)
 
 
 def _check_gpus(spec: ShardSpec, node: NodeReport) -> Explained | None:

@@ -47,6 +47,7 @@ class FileKind(Enum):
     FOLDER = "folder"
     MISSING = "missing"
     UNREADABLE = "unreadable"
+    SILENT = "silent"  # its disk does not answer
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ def _judge_gguf(path: str, found: FileFacts) -> Explained | None:
     match found.kind:
         case FileKind.MISSING:
             return Explained(Failure.WEIGHTS_MISSING, f"there is nothing at {path} on this node")
-        case FileKind.UNREADABLE:
+        case FileKind.UNREADABLE | FileKind.SILENT:
             return Explained(Failure.WEIGHTS_MISSING, f"cannot read {path}: {found.detail}")
         case FileKind.FOLDER:
             return Explained(Failure.WEIGHTS_BAD, f"{path} is a folder; name the .gguf file in it")

@@ -13,6 +13,7 @@ from llmgw.host.offloop import OffLoop
 LOOK_WITHIN_S = 20.0  # a cold network filesystem answers within seconds
 HEAD = 64  # bytes: magic numbers and format versions
 SECRET_MAX = 64 * 1024
+_SILENT = f"its filesystem did not answer within {LOOK_WITHIN_S:g} s"
 
 
 class HostChecks:
@@ -28,14 +29,16 @@ class HostChecks:
     async def file(self, path: str) -> FileFacts:
         """What is at a path."""
         try:
-            return await self._off_loop.run(lambda: _look(path), within=LOOK_WITHIN_S)
+            return await self._off_loop.run(lambda: _look(path), within=LOOK_WITHIN_S, at=path)
         except TimeoutError:
-            text = f"its filesystem did not answer within {LOOK_WITHIN_S:g} s"
-            return FileFacts(FileKind.UNREADABLE, detail=text)
+            return FileFacts(FileKind.SILENT, detail=_SILENT)
 
     async def secret(self, path: str) -> str:
         """The content of a secret's file without its last newline. Raises `OSError`."""
-        return await self._off_loop.run(lambda: _secret(path), within=LOOK_WITHIN_S)
+        try:
+            return await self._off_loop.run(lambda: _secret(path), within=LOOK_WITHIN_S, at=path)
+        except TimeoutError as error:
+            raise OSError(_SILENT) from error
 
 
 def _look(path: str) -> FileFacts:

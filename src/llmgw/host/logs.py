@@ -38,16 +38,16 @@ class HostLogs:
     async def tail(self, name: str, lines: int) -> tuple[str, ...]:
         """The last lines, oldest first. Raises `TimeoutError` when the disk hangs."""
         path = Path(self.path(name))
-        return await self._off_loop.run(lambda: _tail(path, lines), within=WITHIN_S)
+        return await self._off_loop.run(lambda: _tail(path, lines), within=WITHIN_S, at=str(path))
 
     async def read(self, name: str, offset: int | None) -> tuple[tuple[str, ...], int]:
         """Whole lines after an offset, and the next offset. Raises `TimeoutError` when the disk hangs."""
         path = Path(self.path(name))
-        return await self._off_loop.run(lambda: _read(path, offset), within=WITHIN_S)
+        return await self._off_loop.run(lambda: _read(path, offset), within=WITHIN_S, at=str(path))
 
     async def trim(self) -> None:
         """Cut what has grown too long, remove the oldest. Raises `TimeoutError` when the disk hangs."""
-        await self._off_loop.run(self._trim, within=WITHIN_S)
+        await self._off_loop.run(self._trim, within=WITHIN_S, at=str(self._folder))
 
     def _trim(self) -> None:
         logs: list[tuple[float, Path]] = []

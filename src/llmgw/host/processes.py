@@ -90,7 +90,7 @@ class LinuxProcesses:
         Without a bound: one given up here could still start and belong to nobody.
         """
         try:
-            identity = await self._off_loop.run(lambda: self._start(spec), within=None)
+            identity = await self._off_loop.run(lambda: self._start(spec), within=None, at=spec.argv[0])
         except (OSError, ValueError) as failed:
             reason = getattr(failed, "strerror", None) or str(failed)
             raise SpawnFailed(f"cannot start {spec.argv[0]}: {reason}") from failed
@@ -112,7 +112,7 @@ class LinuxProcesses:
     async def marked(self, marker: Mapping[str, str]) -> list[ProcessId]:
         """Every live process whose environment holds all of these; `TimeoutError` when /proc hangs."""
         wanted = frozenset(f"{name}={value}".encode() for name, value in marker.items())
-        return await self._off_loop.run(lambda: self._scan(wanted), within=SCAN_WITHIN_S)
+        return await self._off_loop.run(lambda: self._scan(wanted), within=SCAN_WITHIN_S, at=str(_PROC))
 
     def kill(self, identity: ProcessId, signum: int) -> None:
         """Signal one process if it still has this identity."""
