@@ -64,6 +64,10 @@ class Talk:
     def reset(self) -> None:
         self._writer.transport.abort()
 
+    def close(self) -> None:
+        """End the connection once everything is sent."""
+        self._writer.close()
+
     async def wait_gone(self) -> None:
         """Say nothing more until the router closes the connection."""
         with contextlib.suppress(OSError):
