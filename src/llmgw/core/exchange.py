@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Final
 
 import msgspec
-from msgspec import structs
 
 from llmgw.core import defaults
 from llmgw.core.refusal import Code, EngineWords, Refuse
@@ -289,12 +288,13 @@ def step(life: Life, event: Event, policy: Policy, draw: random.Random) -> tuple
         raise Impossible(f"{event!r} while {life.phase.value}")
     settled = _ALWAYS.get(kind)
     if settled is not None:
-        return structs.replace(life, phase=phase), settled
+        return _moved(life, phase), settled
     match event:
         case Faulted():
             return _faulted(life, event, policy, draw)
         case Chosen(endpoint):
-            return structs.replace(life, phase=phase, dials=life.dials + 1, endpoint=endpoint), _GO_ON
+            dials = life.dials + 1
+            return Life(phase, dials, endpoint, life.tried, life.barred, life.last, life.spare), _GO_ON
         case Refused(refuse):
             return _moved(life, phase), Reject(refuse)
         case NoneLeft(refuse):
@@ -346,7 +346,7 @@ def _faulted(life: Life, event: Faulted, policy: Policy, draw: random.Random) ->
     again = reaction.again and asked_s <= policy.pause_max_s and failed not in life.tried
     tried = (*life.tried, failed)
     barred = life.barred if again else (*life.barred, failed)
-    after = structs.replace(life, phase=Phase.CHOOSING, tried=tried, barred=barred, last=refuse)
+    after = Life(Phase.CHOOSING, life.dials, life.endpoint, tried, barred, refuse, life.spare)
     spread_s = policy.backoff_s * (0.5 + draw.random())
     return after, Dial(tried, barred, max(asked_s, spread_s) if again else spread_s)
 
@@ -366,4 +366,4 @@ def _given_up(life: Life, refuse: Refuse, case: Case, policy: Policy) -> tuple[L
 
 
 def _moved(life: Life, phase: Phase) -> Life:
-    return structs.replace(life, phase=phase)
+    return Life(phase, life.dials, life.endpoint, life.tried, life.barred, life.last, life.spare)
