@@ -140,7 +140,7 @@ class Injector:
 
 def power_on(world: World, node: SimNode) -> None:
     """Give a machine its power back."""
-    if not node.machine.on:
+    if not node.machine.on and node.machine.name not in world.buried:
         world.note("power", f"{node.machine.name} on", node.machine.name)
         node.machine.power_on()
 

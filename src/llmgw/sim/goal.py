@@ -8,7 +8,7 @@ from collections import Counter
 
 from llmgw.core.claims import Claim
 from llmgw.core.fleet_state import held_by_node
-from llmgw.core.replica import Course, ReplicaPhase, phase_of
+from llmgw.core.replica import Course, Replica, ReplicaPhase, phase_of
 from llmgw.sim.engines import EngineProgram, LeftBehind
 from llmgw.sim.facts import EngineFact
 from llmgw.sim.server import SimServer
@@ -49,20 +49,24 @@ def _books(world: World, server: SimServer) -> str | None:
     state = server.plane.owner.state()
     if state.term is None:
         return "the server does not lead"
-    for replica in state.replicas.values():
+    # What was on a node that never comes back stays in the books: its engines may still run there.
+    known = {id: one for id, one in state.replicas.items() if not _lost_for_ever(world, one)}
+    for replica in known.values():
         if replica.course is not Course.KEEP or phase_of(replica) is not ReplicaPhase.READY:
             return f"{replica.id} is {phase_of(replica).value} for the control plane"
     running = {engine.key.replica for engine in world.facts.engines.values()}
-    odd = sorted(running ^ state.replicas.keys())
+    odd = sorted(running ^ known.keys())
     if odd:
         return f"{', '.join(odd)}: runs without being in the books, or the other way round"
-    held = Counter(
-        (node, one.replica, one.claim) for node, of in held_by_node(state.replicas).items() for one in of
-    )
+    held = Counter((node, one.replica, one.claim) for node, of in held_by_node(known).items() for one in of)
     used = Counter((one.node, one.key.replica, one.claim or Claim()) for one in world.facts.engines.values())
     if held != used:
         return "claims in the books differ from what engines were given"
     return None
+
+
+def _lost_for_ever(world: World, replica: Replica) -> bool:
+    return replica.course is not Course.KEEP and all(shard.node in world.buried for shard in replica.shards)
 
 
 def _routers(world: World) -> str | None:

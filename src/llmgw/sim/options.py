@@ -73,6 +73,7 @@ STRIKES = tuple(kind for kind in Fault if kind not in ENGINE_FAULTS | STANDING_F
 """Faults that strike at a moment: their strength is how many a virtual minute."""
 
 _EXISTS = 0.4  # chance that a kind exists in a run
+_STAYS_DEAD = 0.25
 _STRIKES_A_MINUTE = (0.2, 3.0)
 _CHANCES = (0.05, 0.5)
 
@@ -90,6 +91,7 @@ class Options(msgspec.Struct, frozen=True):
     drain_grace_s: float
     startup_timeout_s: float
     load_s: float  # a healthy engine's time to load
+    one_stays_dead: bool = False  # healing leaves the last node without power, for ever
 
     def strength(self, fault: Fault) -> float:
         """How often, or how likely; 0 when this run has none of it."""
@@ -98,12 +100,13 @@ class Options(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """All of it in one line, for reports."""
         faults = ", ".join(f"{kind.value} {strength:.2f}" for kind, strength in self.faults.items())
+        dead = ", one stays dead" if self.one_stays_dead else ""
         return (
             f"nodes {self.nodes}, chaos {self.chaos_s:.0f} s, latency {self.link.latency_s * 1000:.1f} ms"
             f" + {self.link.jitter_s * 1000:.1f}, split {self.link.split_chance:.2f},"
             f" settling {self.settling_s:.0f} s, lost after {self.lost_after_s:.0f} s,"
             f" drain {self.drain_grace_s:.0f} s, startup {self.startup_timeout_s:.0f} s,"
-            f" load {self.load_s:.1f} s; {faults or 'no faults'}"
+            f" load {self.load_s:.1f} s{dead}; {faults or 'no faults'}"
         )
 
 
@@ -136,6 +139,7 @@ def draw_options(seed: int, nodes: int | None = None) -> Options:
         drain_grace_s=draw.choice((2.0, 10.0, 30.0)),
         startup_timeout_s=draw.choice((20.0, 60.0)),
         load_s=draw.choice((0.2, 2.0, 8.0)),
+        one_stays_dead=draw.random() < _STAYS_DEAD,
     )
 
 

@@ -18,16 +18,19 @@ from llmgw.sim.world import World
 CONVERGE_WITHIN_S = 900.0
 STOP_WITHIN_S = 60.0
 _LAST_BYTES_S = 5.0
+_LEAST_LEFT = 2  # nodes on which everything that is ever wanted fits
 
 
 async def heal(world: World) -> None:
-    """Nothing breaks any more, and what is broken is mended."""
+    """Nothing breaks any more, and what is broken is mended, but for what the options leave dead."""
     world.note("healed", "no more faults")
+    if world.options.one_stays_dead and len(world.nodes) > _LEAST_LEFT:
+        world.bury(world.nodes[-1])
     world.spare()
     world.network.heal()
-    for node in world.nodes:
+    for node in world.living():
         power_on(world, node)
-    for node in world.nodes:
+    for node in world.living():
         await until(world, partial(set_mark, world, node.machine.name, Mark.READY), 120.0)
     await world.wish()
 

@@ -82,6 +82,7 @@ class World:
         self.facts = self.eyes.facts
         self.struck: Counter[Fault] = Counter()
         self.calm = False  # no more faults
+        self.buried: set[str] = set()  # nodes that never come back
         self.fate_for: Callable[[SpawnSpec], Fate | None] = lambda spec: None  # a scenario's own
         self.wishes = Wishes(self.chance("wishes"), options.startup_timeout_s)
         self.facts.settling_s = options.settling_s
@@ -181,6 +182,17 @@ class World:
             logs=SimLogs(machine, f"{AGENT_STATE}/logs"),
             draw=draw,
         )
+
+    def bury(self, node: SimNode) -> None:
+        """A node loses power and never gets it back."""
+        self.note("power", f"{node.machine.name} off, for ever", node.machine.name)
+        self.buried.add(node.machine.name)
+        if node.machine.on:
+            node.machine.power_off()
+
+    def living(self) -> list[SimNode]:
+        """Nodes that are not dead for ever."""
+        return [node for node in self.nodes if node.machine.name not in self.buried]
 
     def machines(self) -> list[SimMachine]:
         """Every machine."""
