@@ -17,7 +17,11 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,6})\r\n")
 
 
 class BadChunks(Exception):
-    """The body breaks the chunked coding; the text says how."""
+    """The body breaks the chunked coding; the text says how. `before`: the body's bytes up to there."""
+
+    def __init__(self, why: str, before: bytes) -> None:
+        super().__init__(why)
+        self.before = before
 
 
 class ChunkedBody:
@@ -70,7 +74,7 @@ class ChunkedBody:
             parser.feed_data(data)
         except HttpParserError as error:
             if not self.complete:
-                raise BadChunks(str(error)) from error
+                raise BadChunks(str(error), b"".join(self._pieces)) from error
             self._excess = True
         self._tail = (self._tail + data[-len(_LAST_CHUNK) :])[-len(_LAST_CHUNK) :]
         self._between = self._ended and self._tail.endswith(b"\r\n")

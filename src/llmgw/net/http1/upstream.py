@@ -340,6 +340,8 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             piece = chunks.feed(data)
         except BadChunks as bad:
+            if bad.before:
+                self._deliver(bad.before)
             self.fail(UpstreamBroke(Stage.BODY, f"malformed chunked body: {bad}"))
             return
         if piece:
