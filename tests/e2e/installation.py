@@ -241,6 +241,7 @@ class Traffic:
                 self.good += 1
             else:
                 self.bad.append(f"{status} {body[-300:].decode(errors='replace')}")
+                self._ending.wait(0.05)
 
     def seen_good(self, more: int) -> None:
         """Wait until that many further requests went well."""

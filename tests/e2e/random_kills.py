@@ -73,6 +73,7 @@ class Run:
         self._engine, self._source = engine, source
         self._rig: Rig | None = None
         self._rigs = 0
+        self._how = ""  # the hit of the kill that is being made
         self.missed: dict[str, int] = dict.fromkeys(PHASES, 0)
 
     def kills(self, aims: Sequence[Aim]) -> Iterator[Killed]:
@@ -91,13 +92,13 @@ class Run:
 
     def _kill(self, aim: Aim) -> Killed:
         draw = random.Random(f"{self._seed}/{aim.number}")
-        killed = Killed(aim.number, aim.phase, aim.role)
+        self._how = ""
         try:
             rig = self._ready_rig()
             return self._served(rig, aim, draw) if aim.phase == "serving" else self._hit(rig, aim, draw)
         except (DidNotConverge, AssertionError) as error:
             where = "" if self._rig is None else f" (logs in {self._rig.cluster.folder})"
-            return killed._replace(trouble=f"{error}{where}")
+            return Killed(aim.number, aim.phase, aim.role, self._how, trouble=f"{error}{where}")
 
     def _ready_rig(self) -> Rig:
         if self._rig is None:
@@ -144,7 +145,7 @@ class Run:
         raise DidNotConverge(f"the phase could not be hit in {AIMS} tries")
 
     def _after(self, rig: Rig, aim: Aim, hit: Hit, pid: int, draw: random.Random) -> Killed:
-        began = time.monotonic()
+        began, self._how = time.monotonic(), hit.how
         rig.kill(aim.role, pid)
         time.sleep(draw.uniform(0, 0.5) if hit.undo else 0)
         rig.undo(hit)
