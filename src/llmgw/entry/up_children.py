@@ -26,7 +26,7 @@ from llmgw.entry.up_folder import check_room
 MARK = "LLMGW_MARK_UP"  # the data folder, in the environment of all that comes from one `up`
 RESTART = Backoff(first=0.5, cap=30.0)
 STEADY_S = 60.0  # having run so long, an end counts as the first again
-BY_OTHERS = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT}  # no word of its own says why
+BY_OTHERS = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})  # no word of its own says why
 GIVE_UP_AFTER = 3  # ends before it ever served: what is wrong will not mend itself
 LOG_MAX = 10 * 1024 * 1024  # of a child's log at its start; the one before is kept beside it
 
