@@ -284,7 +284,16 @@ class Cluster:
             )
             assert made.returncode == 0, made.stderr
             self._key = json.loads(made.stdout)["key"]
+            # Routers hear of it within a second or two (K2); until then it is not valid there.
+            until("the router knows the key", self._key_is_known, limit_s=30)
         return self._key
+
+    def _key_is_known(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {self._key}"})
+            return connection.getresponse().status != 401
+        return False
 
     def chat(
         self, model: str, *, stream: bool = False, max_tokens: int = 5, limit_s: float = 30.0
