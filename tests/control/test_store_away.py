@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from llmgw.ports import LeaseOwner
+from llmgw.store import lease
 from llmgw.store.database import Bounds, Database
 from llmgw.store.opening import open_database
 from llmgw.store.store import SqlStore, migrate
@@ -23,6 +24,7 @@ from tests.conftest import ran_on, running_cluster
 from tests.control.harness import Router, Server, Site, one_model, until
 from tests.support.postgres import PostgresCluster
 
+ASKER = LeaseOwner("other", "boot", 2, 2)
 LEASE_S = 1.5
 BOUNDS = Bounds(read_s=0.5, write_s=0.5, lock_s=0.3)
 
@@ -134,7 +136,7 @@ async def test_a_store_that_is_away_stops_nothing_that_runs_and_loses_nothing(tr
             assert newcomer.endpoints
         await recovered(trouble, server, router)
         assert server.plane.owner.state().term == term
-        other = await trouble.store().take(LeaseOwner("other", "boot", 2, 2), LEASE_S)
+        other = await trouble.store().take(ASKER, LEASE_S)
         assert (other.held, other.holder.owner, other.term) == (False, "server-1", term)
 
 
@@ -149,6 +151,9 @@ async def recovered(trouble: DatabaseSite, server: Server, router: Router) -> No
     assert any("signal 9" in text for text in kept)
     # An answer lost on its way back is written again: none is missing, which is what is promised.
     assert set(kept) == set(decided)
+    async with asyncio.timeout(10.0):
+        while (await trouble.real.run(lambda c: lease.current(c, ASKER))).expires_in_s < 0:
+            await asyncio.sleep(0.02)
 
 
 async def test_a_server_stops_in_time_while_its_store_is_away_and_the_next_leads(

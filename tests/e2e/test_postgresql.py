@@ -217,3 +217,8 @@ def test_the_password_is_nowhere_but_in_the_servers_file(cluster: OnPostgres) ->
         ]
         assert set(holding) <= {"server.yaml", "second.yaml"}
     assert cluster.log(NODE)
+
+
+def test_no_trouble_with_the_database_was_a_traceback(cluster: OnPostgres) -> None:
+    assert "the store does not answer" in cluster.log("server")
+    assert "Traceback" not in cluster.log("server")

@@ -24,6 +24,8 @@ PASSWORD = "pa:ss@w/or?d%"  # as people's are
 PROGRAMS = ("initdb", "postgres", "psql")
 
 START_S = 30.0
+# However this process ends, its server does not outlive it.
+_WITH_US = ("setpriv", "--pdeathsig", "QUIT", "--") if shutil.which("setpriv") else ()
 
 
 def programs() -> Path | None:
@@ -86,7 +88,7 @@ class PostgresCluster:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self.bin / "postgres", "-D", self.data, "-p", str(self.port), *options],
+                [*_WITH_US, self.bin / "postgres", "-D", self.data, "-p", str(self.port), *options],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True,
                 **self._as_user(),
             )  # fmt: skip
@@ -117,10 +119,10 @@ class PostgresCluster:
         children = self._children()
         self._process.kill()
         self._process.wait()
-        for pid in children:
+        for pid in filter(self._is_ours, children):
             _signal(pid, signal.SIGKILL)
         deadline = time.monotonic() + START_S
-        while any(_alive(pid) for pid in children):
+        while any(_alive(pid) for pid in filter(self._is_ours, children)):
             assert time.monotonic() < deadline, "a process of postgres does not end"
         self._process = None
 
@@ -214,6 +216,13 @@ class PostgresCluster:
         if self._user is None:
             return {}
         return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a pid is still that of a process of PostgreSQL; its parent is gone and cannot say so."""
+        try:
+            return Path(f"/proc/{pid}/exe").resolve().parent == self.bin.resolve()
+        except OSError:
+            return False
 
     def _children(self) -> list[int]:
         """Backends and helpers; each has its own session, so that no group signal reaches them."""

@@ -38,7 +38,7 @@ POOL_S = 120.0  # longer than any transaction's own bound, which counts the wait
 READERS = 4  # connections for reads; a long report must not keep others from reading
 WRITERS = 1  # writers of one process queue in order instead of racing for the database's lock
 LOCK_OPTION = "llmgw_lock_s"  # execution option of a write: how long it may wait for a lock
-CLOSE_S = 2.0  # to say goodbye to a database; one that does not answer is left
+CLOSE_S = 1.0  # for work in progress to end, and to say goodbye; a database that does not answer is left
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class Driver(msgspec.Struct, frozen=True):
     writer: AsyncEngine
     begin: Callable[[Begun], None]  # called first in every transaction
     errors: tuple[type[Exception], ...]  # what the driver raises past SQLAlchemy
-    abandon: Callable[[], None]  # drop, without waiting, the connections that did not close in time
+    close: Callable[[], Coroutine[object, object, None]]  # every connection
 
 
 class EngineDatabase:
@@ -162,14 +162,8 @@ class EngineDatabase:
         """Close every connection, within a bound."""
         self._units.cancel()
         async with Tasks(on_failure=_left_behind) as tasks:
-            closing = tasks.start(self._close(), name="closing the database")
-            await asyncio.wait([closing], timeout=CLOSE_S)
-            self._driver.abandon()
-
-    async def _close(self) -> None:
-        await self._units.settled()
-        await self._driver.readers.dispose()
-        await self._driver.writer.dispose()
+            for step in (self._units.settled, self._driver.close):
+                await asyncio.wait([tasks.start(step(), name="closing the database")], timeout=CLOSE_S)
 
 
 def _left_behind(what: str, failure: BaseException) -> None:

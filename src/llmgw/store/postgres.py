@@ -6,6 +6,7 @@ how long a statement, a lock or an idle transaction may take, so that a client t
 a connection that broke is replaced by the next transaction.
 """
 
+import asyncio
 import weakref
 from typing import Any
 
@@ -13,9 +14,20 @@ import asyncpg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from llmgw.aio.tasks import outcome
 from llmgw.ports import StoreUnavailable
 from llmgw.store.address import PostgresServer
-from llmgw.store.database import POOL_S, READERS, WRITERS, Begun, Bounds, Driver, EngineDatabase, words
+from llmgw.store.database import (
+    CLOSE_S,
+    POOL_S,
+    READERS,
+    WRITERS,
+    Begun,
+    Bounds,
+    Driver,
+    EngineDatabase,
+    words,
+)
 
 # The same number in every process of every version: it makes writers of one database take turns.
 WRITE_LOCK = int.from_bytes(b"llmgw", "big")
@@ -28,6 +40,7 @@ ERRORS: tuple[type[Exception], ...] = (
 )
 # Of a transaction's bound, for connecting: below it, so that what hinders it is heard.
 CONNECT_SHARE = 0.8
+GOODBYE_S = 0.8 * CLOSE_S
 
 # For this transaction only: a pooler between us and the server may give the next one to somebody else.
 _BOUNDS = text(
@@ -61,19 +74,21 @@ def open_postgres(server: PostgresServer, bounds: Bounds) -> EngineDatabase:
         if begun.write:
             begun.connection.execute(_LOCK, {"key": WRITE_LOCK})
 
-    driver = Driver(
-        name=server.name,
-        readers=engine(READERS, "REPEATABLE READ").execution_options(postgresql_readonly=True),
-        writer=engine(WRITERS, "READ COMMITTED"),
-        begin=begin,
-        errors=ERRORS,
-        abandon=connector.abandon,
-    )
+    readers = engine(READERS, "REPEATABLE READ").execution_options(postgresql_readonly=True)
+    writer = engine(WRITERS, "READ COMMITTED")
+
+    async def close() -> None:
+        # The pools would say goodbye one by one, without a bound, and log what a frozen server does to that.
+        await readers.dispose(close=False)
+        await writer.dispose(close=False)
+        await connector.close()
+
+    driver = Driver(server.name, readers, writer, begin=begin, errors=ERRORS, close=close)
     return EngineDatabase(driver, bounds)
 
 
 class _Connector:
-    """Makes connections, and can drop them all at once."""
+    """Makes connections, and closes all of them."""
 
     def __init__(self, server: PostgresServer, within_s: float) -> None:
         self._server = server
@@ -99,8 +114,10 @@ class _Connector:
         self._made.add(made)
         return made
 
-    def abandon(self) -> None:
-        """Drop what is still open, without a word to the server."""
-        for connection in tuple(self._made):
+    async def close(self) -> None:
+        """Say goodbye; what gets no answer is dropped."""
+        left = [connection for connection in self._made if not connection.is_closed()]
+        await asyncio.gather(*(outcome(connection.close(timeout=GOODBYE_S)) for connection in left))
+        for connection in left:
             if not connection.is_closed():
                 connection.terminate()

@@ -41,23 +41,18 @@ def open_sqlite(file: SqliteFile, now: Callable[[], float], bounds: Bounds) -> E
         prepare_sqlite(made.sync_engine, now)
         return made
 
-    driver = Driver(
-        name=file.name,
-        readers=engine(READERS),
-        writer=engine(WRITERS).execution_options(**WRITE),
-        begin=_begun_already,
-        errors=ERRORS,
-        abandon=_nothing_to_drop,
-    )
+    readers, writer = engine(READERS), engine(WRITERS).execution_options(**WRITE)
+
+    async def close() -> None:
+        await readers.dispose()
+        await writer.dispose()
+
+    driver = Driver(file.name, readers, writer, begin=_begun_already, errors=ERRORS, close=close)
     return EngineDatabase(driver, bounds)
 
 
 def _begun_already(begun: Begun) -> None:
     """`prepare_sqlite` has seen to it."""
-
-
-def _nothing_to_drop() -> None:
-    """Its threads end with the process."""
 
 
 def prepare_sqlite(engine: Engine, now: Callable[[], float]) -> None:
