@@ -9,9 +9,11 @@ sh scripts/setup.sh all
 
 chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 postgresql() { ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; }
+compiler() { command -v gcc || command -v cc; } # for the instrument of bench/gateway
 missing=
 chromium >/dev/null 2>&1 || missing="chromium"
 postgresql >/dev/null 2>&1 || missing="${missing:+$missing }postgresql"
+compiler >/dev/null 2>&1 || missing="${missing:+$missing }gcc libc6-dev"
 # shellcheck disable=SC2086 # one word a package
 if [ -n "$missing" ] && apt_install $missing; then
     missing=

@@ -3,19 +3,22 @@
 import http.client
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from bench import gateway, report
-from bench.rig.instrument import NO_COMPILER, CannotMeasure, Instrument, Load, build, instrument
+from bench.rig.instrument import CannotMeasure, Instrument, Load, build, instrument
 from bench.rig.subjects import nginx_binary
+from tests.conftest import tool as installed
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None and shutil.which("gcc") is None, reason=NO_COMPILER
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> str:
+    """The instrument is C: without a compiler these tests are skipped, and fail in CI."""
+    return installed("gcc", "cc")
+
 
 CORES = frozenset(os.sched_getaffinity(0))
 CHUNKS = 5

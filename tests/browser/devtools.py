@@ -9,18 +9,16 @@ import base64
 import contextlib
 import itertools
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from llmgw.aio.tasks import Tasks
+from tests.conftest import tool
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_S = 20.0
 
 _FLAGS = (
@@ -134,11 +132,10 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def browser_page(profile: Path) -> AsyncIterator[Page]:
-    """A fresh browser with one empty tab. Skips the test where there is no Chromium."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
+    """A fresh browser with one empty tab. Skips the test where there is no Chromium, fails it in CI."""
+    program = tool("chromium", "chromium-browser", "google-chrome")
     process = await asyncio.create_subprocess_exec(
-        *(CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"),
+        *(program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
